@@ -1,0 +1,49 @@
+"""The tree of errors that the runtime raises on purpose.
+
+Each message says what went wrong, with the figures, and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MizuotoError(Exception):
+    """Base of every error that the runtime raises on purpose."""
+
+
+class InputError(MizuotoError, ValueError):
+    """The request itself is wrong: its text, an option or a value."""
+
+
+class UnknownName(InputError):
+    """A name that isn't among the known ones; the message lists them."""
+
+    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(str(name), names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}")
+        self.name = name
+        self.known = tuple(names)
+
+
+class ModelNotFound(MizuotoError):
+    """A model that is known or asked for, but isn't on this machine."""
+
+
+class ModelFileError(MizuotoError):
+    """A model file that is missing a part, damaged, hostile, or of the wrong kind."""
+
+
+class MissingDependency(MizuotoError):
+    """A Python package that this one engine or language needs and that isn't installed."""
+
+
+class NotEnoughMemory(MizuotoError):
+    """An allocation failed; the message says how much was asked for and how much was free."""
+
+
+class Cancelled(MizuotoError):
+    """The request was cancelled by whoever made it."""

@@ -1,0 +1,114 @@
+"""Which models are on this machine, and where: every root of models is searched, the first one wins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .engines.spec import EngineSpec, Variant
+from .errors import InputError, ModelNotFound, UnknownName
+from .settings import Settings
+from .types import ModelRef
+
+MAX_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a model lies. `path`: its file or folder; None for a model that is built in."""
+
+    ref: ModelRef
+    path: Path | None
+    variant: Variant | None = None
+
+    def identity(self) -> tuple[int, ...]:
+        """Changes when the model's file is replaced: its size in bytes and its time in ns."""
+        if self.path is None:
+            return ()
+        stat = self.path.stat()
+        return stat.st_size, stat.st_mtime_ns
+
+
+def default_root() -> Path:
+    return Path.home() / ".mizuoto" / "models"
+
+
+def roots_from(settings: Settings) -> tuple[Path, ...]:
+    """The roots that `paths.models` names, else the default one."""
+    named = settings.text("paths.models")
+    if not named:
+        return (default_root(),)
+    return tuple(Path(part).expanduser() for part in named.split(os.pathsep) if part)
+
+
+class ModelLibrary:
+    """The installed models of all engines, below `<root>/<engine id>/` of each root. Reads the disk on every call."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = tuple(roots)
+
+    def folder(self, spec: EngineSpec) -> Path:
+        """Where a model of the engine is to be put."""
+        return self.roots[0] / spec.id
+
+    def installed(self, spec: EngineSpec) -> dict[str, Path | None]:
+        """Name → path of every installed model. Names are relative, with forward slashes, and stable."""
+        if spec.layout.kind == "builtin":
+            return {variant.id: None for variant in spec.variants}
+        found: dict[str, Path | None] = {}
+        for root in self.roots:
+            folder = root / spec.id
+            for path in _models_below(folder, spec):
+                found.setdefault(_name(folder, path, spec), path)
+        return dict(sorted(found.items()))
+
+    def known(self, spec: EngineSpec) -> tuple[str, ...]:
+        """Every name that a menu offers: installed ones and those that can be fetched."""
+        return tuple(sorted({*self.installed(spec), *(variant.id for variant in spec.variants)}))
+
+    def find(self, spec: EngineSpec, name: str) -> ModelFiles:
+        """The model called `name`; ModelNotFound says where to put it, UnknownName lists the known ones."""
+        installed = self.installed(spec)
+        variant = next((variant for variant in spec.variants if variant.id == name), None)
+        if name in installed:
+            return ModelFiles(ModelRef(spec.id, name), installed[name], variant)
+        if variant is None:
+            raise UnknownName(f"{spec.label} model", name, self.known(spec))
+        raise ModelNotFound(
+            f"the {spec.label} model {name!r} isn't installed. Put {_file_names(variant)} into {self.folder(spec)}, "
+            f"or run: python -m mizuoto_runtime models fetch {spec.id} {name}"
+        )
+
+    def at(self, spec: EngineSpec, path: Path) -> ModelFiles:
+        """The model that lies at `path`, wherever that is: for callers who may name paths (the command line)."""
+        if spec.layout.kind == "builtin":
+            raise InputError(f"engine {spec.id!r} has no model files; its models are {', '.join(self.known(spec))}")
+        resolved = path.expanduser().resolve()
+        if not resolved.exists():
+            raise ModelNotFound(f"there is no {spec.label} model at {path}")
+        return ModelFiles(ModelRef(spec.id, str(resolved)), resolved)
+
+
+def _models_below(folder: Path, spec: EngineSpec) -> Iterator[Path]:
+    for current, folders, files in os.walk(folder, followlinks=True):
+        depth = len(Path(current).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < MAX_DEPTH else []
+        if spec.layout.kind == "file":
+            yield from (Path(current) / name for name in sorted(files) if _is_model(name, spec))
+        elif spec.layout.marker in files:
+            folders[:] = []
+            yield Path(current)
+
+
+def _is_model(name: str, spec: EngineSpec) -> bool:
+    return name.endswith(spec.layout.suffix) and not name.startswith(".")
+
+
+def _name(folder: Path, path: Path, spec: EngineSpec) -> str:
+    return path.relative_to(folder).as_posix().removesuffix(spec.layout.suffix)
+
+
+def _file_names(variant: Variant) -> str:
+    return " and ".join(file.path for file in variant.files)

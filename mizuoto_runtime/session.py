@@ -1,0 +1,159 @@
+"""The composition root: opens models, runs phases, and follows the chain of phases from a text to speech."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .engines.chain import speak_chain
+from .engines.ports import artifacts, port_values, reports_of
+from .engines.registry import engine_module, engine_spec
+from .engines.spec import EngineSpec, Phase
+from .library import ModelFiles, ModelLibrary, roots_from
+from .loader import LoadedModel, Loader
+from .memory.device import checked_device
+from .memory.host import Host, StandaloneHost
+from .memory.manager import ModelManager
+from .memory.phase import Callbacks, PhaseContext
+from .meta import output_meta
+from .seeds import generator
+from .settings import Settings, resolve
+from .types import Artifact, Audio, ModelRef, Output, PhaseReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeakRequest:
+    """What is to be spoken.
+
+    inputs: further inputs of the phases by port name (a voice, a reference and its text). options: parameters of any
+    phase on the way, by name.
+    """
+
+    text: str
+    seed: int = 0
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+class Session:
+    """One process's runtime. Requests of several threads are fine; a model is loaded once for all of them."""
+
+    def __init__(
+        self, settings: Settings | None = None, library: ModelLibrary | None = None, host: Host | None = None
+    ) -> None:
+        self.settings = settings or resolve()
+        self.library = library or ModelLibrary(roots_from(self.settings))
+        self.manager = ModelManager(host or StandaloneHost(checked_device(self.settings.text("compute.device"))))
+        self._models: OrderedDict[tuple[object, ...], LoadedModel] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, engine_id: str, model: str) -> ModelFiles:
+        """The files of the model that is installed under the name `model`."""
+        return self.library.find(engine_spec(engine_id), model)
+
+    def locate(self, engine_id: str, model: str) -> ModelFiles:
+        """As `find`, but `model` may also be a path: for callers who may read any file (the command line)."""
+        spec = engine_spec(engine_id)
+        if model not in self.library.known(spec) and _looks_like_path(model):
+            return self.library.at(spec, Path(model))
+        return self.library.find(spec, model)
+
+    def open(self, files: ModelFiles) -> LoadedModel:
+        """The loaded model; kept until `compute.max_resident_models` others were used after it, or its file changed."""
+        key = (*files.ref, *files.identity())
+        with self._lock:
+            if key not in self._models:
+                self._forget(files.ref)
+                self._models[key] = _load(files)
+            self._models.move_to_end(key)
+            while len(self._models) > self.settings.integer("compute.max_resident_models"):
+                self._models.popitem(last=False)
+            return self._models[key]
+
+    def close(self) -> None:
+        """Let go of every loaded model."""
+        with self._lock:
+            self._models.clear()
+
+    def run_phase(
+        self,
+        files: ModelFiles,
+        phase_id: str,
+        inputs: Mapping[str, object],
+        options: Mapping[str, object],
+        seed: int = 0,
+        callbacks: Callbacks | None = None,
+    ) -> tuple[Artifact, ...]:
+        """Run one phase: one artifact per output, each with the reports of all phases before it.
+
+        inputs by port name: texts and Audio as they are, outputs of other phases as the Artifact they came in.
+        """
+        spec = engine_spec(files.ref.engine)
+        phase = spec.phase(phase_id)
+        checked = phase.check(options)
+        values = port_values(spec, phase, inputs)
+        ctx = PhaseContext(phase.label, self.manager, generator(seed), callbacks or Callbacks())
+        ctx.check()
+        model = self.open(files)
+        started = time.perf_counter()
+        result = _call(spec, phase, ctx, model, {**values, **checked})
+        report = PhaseReport(
+            engine=spec.id,
+            model=files.ref.model,
+            phase=phase.id,
+            seconds=time.perf_counter() - started,
+            seed=seed if phase.seeded else None,
+            options=checked,
+            memory=ctx.memory_report(),
+            applied=dict(ctx.applied),
+            warnings=tuple(ctx.warnings),
+        )
+        return artifacts(spec, phase, result, (*reports_of(inputs), report))
+
+    def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:
+        """Run every phase from the request's text to audio, the same phases as the Speak node."""
+        spec = engine_spec(files.ref.engine)
+        supplied = {"text": request.text, **request.inputs}
+        steps = speak_chain(spec, supplied, request.options)
+        made: dict[str, tuple[Artifact, ...]] = {}
+        for step in steps:
+            inputs = step.inputs(supplied, made)
+            options = step.options(request.options)
+            made[step.phase.id] = self.run_phase(files, step.phase.id, inputs, options, request.seed, callbacks)
+        return finished(next(item for item in made[steps[-1].phase.id] if isinstance(item.value, Audio)))
+
+    def _forget(self, ref: ModelRef) -> None:
+        for key in [key for key in self._models if key[:2] == tuple(ref)]:
+            del self._models[key]
+
+
+def _looks_like_path(model: str) -> bool:
+    return Path(model).exists() or "/" in model or "\\" in model
+
+
+def finished(artifact: Artifact) -> Output:
+    """The audio of a last phase with its meta."""
+    if not isinstance(artifact.value, Audio):
+        raise TypeError(f"{artifact.type} isn't audio")
+    return Output(artifact.value, output_meta(artifact.value, artifact.reports))
+
+
+def _load(files: ModelFiles) -> LoadedModel:
+    spec = engine_spec(files.ref.engine)
+    loader = Loader(spec)
+    return LoadedModel(engine_module(spec).load(files, loader), loader.handles)
+
+
+def _call(
+    spec: EngineSpec, phase: Phase, ctx: PhaseContext, loaded: LoadedModel, values: Mapping[str, object]
+) -> object:
+    module = engine_module(spec)
+    function = getattr(module, phase.id)
+    if spec.phased:
+        return function(ctx, loaded.model, **values)
+    with ctx.use(loaded.handles, module.memory_required(loaded.model, **values)):
+        return function(ctx, loaded.model, **values)

@@ -1,0 +1,141 @@
+"""The node classes that ComfyUI lists: one per declaration, without state."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from comfy_api.latest import ComfyExtension, io
+from comfy_execution.graph_utils import GraphBuilder
+
+from ..mizuoto_runtime.engines.registry import all_engines, engine_spec
+from ..mizuoto_runtime.errors import MizuotoError
+from . import bridge
+from .declare import NodeDeclaration, engine_params, node_declarations
+from .expand import Expansion, Link, SpeakCall, expand_speak
+from .schema import node_schema
+from .wire import SpeakOptions, model_ref, phase_inputs, phase_options, phase_outputs
+
+
+class DeclaredNode(io.ComfyNode):
+    """A node that is what its declaration says."""
+
+    declaration: ClassVar[NodeDeclaration]
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return node_schema(cls.declaration)
+
+
+class ModelNode(DeclaredNode):
+    """Names a model. The menu is read from the disk each time, so that a refresh shows new files."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        spec, library = engine_spec(cls.declaration.engine), bridge.library()
+        known = library.known(spec)
+        default = next(iter(library.installed(spec)), next(iter(known), None))
+        return node_schema(cls.declaration, known, default)
+
+    @classmethod
+    def validate_inputs(cls, model: object = None) -> bool | str:
+        """Says before anything runs that a model is missing; a linked name is known only when the node runs."""
+        if model is None:
+            return True
+        try:
+            bridge.library().find(engine_spec(cls.declaration.engine), str(model))
+        except MizuotoError as error:
+            return str(error)
+        return True
+
+    @classmethod
+    def fingerprint_inputs(cls, model: object = None) -> object:
+        """Changes when the model's file is replaced, and at nothing else."""
+        try:
+            return bridge.library().find(engine_spec(cls.declaration.engine), str(model)).identity()
+        except (MizuotoError, OSError):
+            return "absent"
+
+    @classmethod
+    def execute(cls, model: str) -> io.NodeOutput:
+        files = bridge.library().find(engine_spec(cls.declaration.engine), model)
+        return io.NodeOutput(files.ref)
+
+
+class PhaseNode(DeclaredNode):
+    """Runs one phase of an engine."""
+
+    @classmethod
+    def execute(cls, **values: object) -> io.NodeOutput:
+        spec = engine_spec(cls.declaration.engine)
+        phase = spec.phase(cls.declaration.phase)
+        session = bridge.session()
+        made = session.run_phase(
+            session.find(*model_ref(values.get("model"), spec)),
+            phase.id,
+            phase_inputs(phase, values),
+            phase_options(phase, values),
+            values.get("seed", 0),
+            bridge.callbacks(),
+        )
+        return io.NodeOutput(*phase_outputs(phase, made))
+
+
+class OptionsNode(DeclaredNode):
+    """Collects the parameters that differ from their defaults."""
+
+    @classmethod
+    def execute(cls, **values: object) -> io.NodeOutput:
+        spec = engine_spec(cls.declaration.engine)
+        changed = {}
+        for param in engine_params(spec):
+            value = values.get(param.name, param.default)
+            if param.check(value) != param.check(param.default):
+                changed[param.name] = value
+        return io.NodeOutput(SpeakOptions(spec.id, changed))
+
+
+class SpeakNode(DeclaredNode):
+    """Turns into the phase nodes of its model's engine."""
+
+    @classmethod
+    def execute(cls, **values: object) -> io.NodeOutput:
+        wired = cls.hidden.dynprompt.get_node(cls.hidden.unique_id)["inputs"]
+        wires = {name: value for name, value in wired.items() if isinstance(value, list)}
+        return _expanded(expand_speak(SpeakCall(values=values, wires=wires)))
+
+
+def _expanded(expansion: Expansion) -> io.NodeOutput:
+    """The expansion as ComfyUI's graph; the same ids each time, so that cached nodes are found again."""
+    builder = GraphBuilder()
+    for node in expansion.nodes:
+        builder.node(node.class_type, node.phase)
+
+    def resolved(value: object) -> object:
+        return builder.lookup_node(value.phase).out(value.index) if isinstance(value, Link) else value
+
+    for node in expansion.nodes:
+        for name, value in node.inputs.items():
+            builder.lookup_node(node.phase).set_input(name, resolved(value))
+    return io.NodeOutput(resolved(expansion.audio), resolved(expansion.report), expand=builder.finalize())
+
+
+NODE_BASES: dict[str, type[DeclaredNode]] = {
+    "model": ModelNode,
+    "phase": PhaseNode,
+    "options": OptionsNode,
+    "speak": SpeakNode,
+}
+
+
+def node_class(declaration: NodeDeclaration) -> type[io.ComfyNode]:
+    """The node class of a declaration."""
+    members: dict[str, Any] = {"declaration": declaration, "__doc__": declaration.description}
+    return type(declaration.id, (NODE_BASES[declaration.role],), members)
+
+
+class MizuotoExtension(ComfyExtension):
+    """All nodes of the pack."""
+
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        bridge.register_folders()  # not in on_load, which 0.3 never calls
+        return [node_class(declaration) for declaration in node_declarations(all_engines())]

@@ -1,0 +1,102 @@
+"""Fixtures that every test shares: the pack as ComfyUI loads it, one ComfyUI server for the suite, one browser."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devtools import browser as chromium
+from devtools.comfyui import ComfyServer, prepare_base
+from devtools.tree import Tree, find_tree
+from devtools.voice import place_voice
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from devtools.client import ComfyClient
+
+ROOT = Path(__file__).resolve().parent.parent
+PACK_NAME = "pack_under_test"
+VIEWPORT = {"width": 1280, "height": 720}
+
+
+@pytest.fixture(scope="session")
+def pack() -> ModuleType:
+    """The root package, loaded from its folder under a name of its own, as ComfyUI does."""
+    if PACK_NAME not in sys.modules:
+        spec = importlib.util.spec_from_file_location(PACK_NAME, ROOT / "__init__.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[PACK_NAME] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[PACK_NAME])
+    return sys.modules[PACK_NAME]
+
+
+@pytest.fixture(scope="session")
+def pack_module(pack: ModuleType) -> Callable[[str], ModuleType]:
+    """Imports a module of the pack: pack_module("nodes.declare")."""
+    return lambda name: importlib.import_module(f"{pack.__name__}.{name}")
+
+
+@pytest.fixture(scope="session")
+def tree() -> Tree:
+    """The ComfyUI under test: $COMFYUI_PATH, else the embedded one."""
+    return find_tree(None)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ComfyUI base directory with the pack and the demo's voice."""
+    folder = prepare_base(tmp_path_factory.mktemp("comfyui"))
+    place_voice(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(tree: Tree, base: Path) -> Iterator[ComfyServer]:
+    """One running server for all tests."""
+    with ComfyServer(tree, base) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: ComfyServer) -> ComfyClient:
+    """A client of the server, which must be alive before and after the test."""
+    from devtools.client import ComfyClient
+
+    server.check()
+    return ComfyClient(server.url)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    if os.environ.get("MIZUOTO_NO_BROWSER"):
+        pytest.skip("no Chromium can be had on this machine")
+    from playwright.sync_api import sync_playwright
+
+    executable = chromium.find()
+    assert executable is not None, f"no Chromium found. {chromium.ADVICE}"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(**chromium.launch_options(executable))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, client: ComfyClient) -> Iterator[Page]:
+    """ComfyUI's own page, ready, with an empty graph."""
+    client.post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
+    opened = browser.new_page(viewport=VIEWPORT)
+    opened.goto(client.url)
+    opened.wait_for_function("window.app && window.app.vueAppReady")
+    opened.evaluate("async () => { await window.app.loadGraphData({nodes: [], links: [], version: 0.4}) }")
+    yield opened
+    opened.close()

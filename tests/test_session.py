@@ -1,0 +1,115 @@
+"""Sessions: phases run with checked inputs, models are shared and given back, requests repeat exactly."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from mizuoto_runtime.errors import Cancelled, InputError, UnknownName
+from mizuoto_runtime.library import ModelLibrary
+from mizuoto_runtime.memory.phase import Callbacks
+from mizuoto_runtime.session import Session, SpeakRequest
+from mizuoto_runtime.settings import resolve
+from mizuoto_runtime.types import Artifact, Audio, Progress
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(resolve(environment={}), ModelLibrary([tmp_path]))
+
+
+def speak(session: Session, text: str, **more: object) -> Audio:
+    request = SpeakRequest(text=text, **more)  # type: ignore[arg-type]
+    return session.speak(session.find("dummy", "tones"), request).audio
+
+
+def test_the_same_seed_gives_the_same_samples_and_another_seed_others(session: Session) -> None:
+    noisy = {"options": {"noise": 0.5}}
+    once = speak(session, "abc", seed=1, **noisy).samples
+    assert torch.equal(once, speak(session, "abc", seed=1, **noisy).samples)
+    assert not torch.equal(once, speak(session, "abc", seed=2, **noisy).samples)
+
+
+def test_the_global_generator_is_left_alone(session: Session) -> None:
+    before = torch.get_rng_state()
+    speak(session, "abc", options={"noise": 0.5})
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_meta_says_what_was_asked_done_and_held(session: Session) -> None:
+    files = session.find("dummy", "tones")
+    output = session.speak(files, SpeakRequest(text="abc", seed=5, options={"tone_seconds": 0.05}))
+    meta = output.meta
+    assert output.audio.samples.shape == (1, 3600)
+    assert (meta["duration_seconds"], meta["sample_rate_hz"], meta["length_samples"]) == (0.15, 24000, 3600)
+    assert meta["phases"][0]["options"] == {"tone_seconds": 0.05, "noise": 0.0}  # type: ignore[index]
+    assert meta["phases"][0]["seed"] == 5  # type: ignore[index]
+    assert meta["memory"] == {"streamed_mb": 0.0, "loaded_mb": 0.0, "size_mb": 0.0}
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True, "1"])
+def test_a_seed_out_of_range_is_refused(session: Session, seed: object) -> None:
+    with pytest.raises(InputError, match="seed"):
+        speak(session, "abc", seed=seed)
+
+
+def test_the_largest_seed_works(session: Session) -> None:
+    assert speak(session, "a", seed=2**64 - 1).samples.shape[0] == 1
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\ud800 half", "bell \x07", 7, None])
+def test_texts_that_cannot_be_spoken_are_refused(session: Session, text: object) -> None:
+    with pytest.raises(InputError):
+        speak(session, text)  # type: ignore[arg-type]
+
+
+def test_inputs_are_checked_against_the_ports(session: Session) -> None:
+    files = session.find("dummy", "tones")
+    with pytest.raises(UnknownName, match="Did you mean 'text'"):
+        session.run_phase(files, "tones", {"texts": "a"}, {})
+    with pytest.raises(InputError, match="needs the input 'text'"):
+        session.run_phase(files, "tones", {}, {})
+    with pytest.raises(UnknownName, match="phase of engine 'dummy'"):
+        session.run_phase(files, "tone", {"text": "a"}, {})
+
+
+def test_an_artifact_of_another_engine_is_refused(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "piper").mkdir()
+    (tmp_path / "piper/v.onnx").write_bytes(b"")
+    foreign = Artifact("MIZUOTO_OTHER_ENCODING", object())
+    with pytest.raises(InputError, match="takes ENCODING, not MIZUOTO_OTHER_ENCODING"):
+        session.run_phase(session.find("piper", "v"), "decode", {"encoding": foreign}, {})
+
+
+def test_a_model_is_loaded_once_and_let_go_when_others_are_used(session: Session) -> None:
+    files = session.find("dummy", "tones")
+    first = session.open(files)
+    assert session.open(files) is first
+    session.close()
+    assert session.open(files) is not first
+
+
+def test_threads_share_one_model_and_agree(session: Session) -> None:
+    results: list[Audio] = []
+    threads = [threading.Thread(target=lambda: results.append(speak(session, "hello", seed=3))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    assert all(torch.equal(results[0].samples, audio.samples) for audio in results)
+
+
+def test_progress_comes_step_by_step_and_a_cancel_ends_the_phase(session: Session) -> None:
+    steps: list[Progress] = []
+
+    def check() -> None:
+        if len(steps) == 3:
+            raise Cancelled("enough")
+
+    files = session.find("dummy", "tones")
+    with pytest.raises(Cancelled):
+        session.speak(files, SpeakRequest(text="abcdefgh"), Callbacks(steps.append, check))
+    assert [step.done for step in steps] == [0, 1, 2]
+    assert all(not handle.busy for handle in session.open(files).handles)

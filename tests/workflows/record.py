@@ -1,0 +1,155 @@
+"""Writes workflows/<name>.json and .jpg out of workflows/api/<name>.json, with ComfyUI's own editor.
+
+Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from playwright.sync_api import Page, sync_playwright  # noqa: E402
+
+from devtools import browser, install  # noqa: E402
+from devtools.client import ComfyClient  # noqa: E402
+from devtools.comfyui import ComfyServer, prepare_base  # noqa: E402
+from devtools.voice import place_voice  # noqa: E402
+
+WORKFLOWS = ROOT / "workflows"
+VIEWPORT = {"width": 1360, "height": 700}
+JPEG_QUALITY = 82
+SETTLE_MS = 2000
+SETTINGS = {
+    "Comfy.TutorialCompleted": True,
+    "Comfy.Graph.CanvasInfo": False,
+    "Comfy.Graph.CanvasMenu": False,
+    "Comfy.Minimap.Visible": False,
+}
+Place = tuple[float, float, float, float]
+
+PLACES: dict[str, dict[str, Place]] = {
+    "piper_speak": {
+        "1": (0, 0, 300, 60),
+        "2": (340, 0, 400, 280),
+        "3": (780, 0, 340, 110),
+        "4": (780, 160, 340, 380),
+    },
+    "piper_phases": {
+        "1": (0, 0, 280, 60),
+        "2": (320, 0, 340, 320),
+        "3": (700, 0, 280, 150),
+        "4": (1020, 0, 340, 110),
+        "5": (1020, 160, 340, 380),
+    },
+}
+NOTES: dict[str, tuple[Place, str]] = {
+    "piper_speak": (
+        (0, 110, 300, 170),
+        "Pick a voice, write a text, press Run.\n\n"
+        "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.\n\n"
+        "For pauses, speed or another speaker, connect **Piper Options** to `options`.",
+    ),
+    "piper_phases": (
+        (0, 110, 280, 210),
+        "The two halves of Piper as nodes.\n\n"
+        "Change only **Piper Decode**, and **Piper Encode** doesn't run again.\n\n"
+        "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.",
+    ),
+}
+
+LAY_OUT = """
+async ([name, prompt, places, notePlace, noteText]) => {
+  await app.loadApiJson(prompt, name)
+  for (const [id, [x, y, width, height]] of Object.entries(places)) {
+    const node = app.graph.getNodeById(Number(id))
+    const title = prompt[id]._meta.title
+    if (node.title !== title) node.title = title
+    node.pos = [x, y]
+    node.setSize([width, height])
+    for (const widget of node.widgets ?? [])
+      if (widget.name === 'control_after_generate') widget.value = 'fixed'
+  }
+  const note = LiteGraph.createNode('MarkdownNote')
+  app.graph.add(note)
+  note.title = 'Read me'
+  note.pos = notePlace.slice(0, 2)
+  note.setSize(notePlace.slice(2))
+  note.widgets[0].value = noteText
+  app.graph.setDirtyCanvas(true, true)
+  return JSON.stringify((await app.graphToPrompt()).workflow)
+}
+"""
+SHOW = """
+async (workflow) => {
+  await app.loadGraphData(workflow, true, false)
+  const nodes = app.graph.nodes
+  const left = Math.min(...nodes.map(node => node.pos[0]))
+  const top = Math.min(...nodes.map(node => node.pos[1] - LiteGraph.NODE_TITLE_HEIGHT))
+  const right = Math.max(...nodes.map(node => node.pos[0] + node.size[0]))
+  const bottom = Math.max(...nodes.map(node => node.pos[1] + node.size[1]))
+  const scale = Math.min((window.innerWidth - 80) / (right - left), (window.innerHeight - 80) / (bottom - top))
+  app.canvas.ds.scale = scale
+  app.canvas.ds.offset = [
+    (window.innerWidth / scale - left - right) / 2,
+    (window.innerHeight / scale - top - bottom) / 2,
+  ]
+  app.canvas.setDirty(true, true)
+}
+"""
+
+
+def portable(name: str, text: str) -> dict[str, Any]:
+    """The workflow without what belongs to this machine: where the canvas was, which packs and versions are here."""
+    workflow: dict[str, Any] = json.loads(text)
+    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"mizuoto/{name}"))
+    workflow["extra"] = {"ds": {"scale": 0.9, "offset": [80, 60]}}
+    for node in workflow["nodes"]:
+        node.get("properties", {}).pop("ver", None)
+        node.get("properties", {}).pop("ue_properties", None)
+    return workflow
+
+
+def record(page: Page, client: ComfyClient, name: str) -> None:
+    prompt = json.loads((WORKFLOWS / "api" / f"{name}.json").read_text(encoding="utf-8"))
+    note_place, note_text = NOTES[name]
+    workflow = portable(name, page.evaluate(LAY_OUT, [name, prompt, PLACES[name], note_place, note_text]))
+    text = json.dumps(workflow, ensure_ascii=False, indent=2) + "\n"
+    (WORKFLOWS / f"{name}.json").write_text(text, encoding="utf-8")
+    page.evaluate(SHOW, workflow)
+    page.evaluate("async () => { await app.queuePrompt(0) }")
+    while '"execution_success"' not in json.dumps(client.get_json("/history")):
+        page.wait_for_timeout(200)
+    page.wait_for_timeout(SETTLE_MS)
+    client.post_json("/history", {"clear": True})
+    page.screenshot(path=WORKFLOWS / f"{name}.jpg", type="jpeg", quality=JPEG_QUALITY)
+
+
+def main() -> None:
+    tree = install.ensure(None, test_tools=True)
+    executable = browser.find()
+    assert executable is not None, browser.ADVICE
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        base = prepare_base(Path(folder))
+        place_voice(base)
+        with ComfyServer(tree, base) as server:
+            client = ComfyClient(server.url)
+            client.post_json("/settings", SETTINGS)
+            chromium = playwright.chromium.launch(**browser.launch_options(executable))
+            page = chromium.new_page(viewport=VIEWPORT)
+            page.goto(server.url)
+            page.wait_for_function("window.app && window.app.vueAppReady")
+            page.evaluate("() => app.extensionManager.command.execute('Workspace.ToggleFocusMode')")
+            for name in PLACES:
+                record(page, client, name)
+            chromium.close()
+
+
+if __name__ == "__main__":
+    main()
