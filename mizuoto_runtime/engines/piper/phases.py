@@ -137,7 +137,12 @@ def _encode(
     def compute() -> Encoded:
         batch = torch.tensor([ids], device=ctx.device)
         encoded: Encoded = module(
-            batch, noise=noise, noise_w=noise_w, length_scale=length_scale, speaker_id=speaker.id
+            batch,
+            noise=noise,
+            noise_w=noise_w,
+            length_scale=length_scale,
+            speaker_id=speaker.id,
+            check=ctx.check,
         )
         return _moved(encoded, "cpu")
 
