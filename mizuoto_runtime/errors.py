@@ -10,7 +10,10 @@ from collections.abc import Iterable
 
 
 class MizuotoError(Exception):
-    """Base of every error that the runtime raises on purpose."""
+    """Base of every error that the runtime raises on purpose. Its message can be written to any UTF-8 stream."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 class InputError(MizuotoError, ValueError):
@@ -39,10 +42,6 @@ class ModelFileError(MizuotoError):
 
 class MissingDependency(MizuotoError):
     """A Python package that this one engine or language needs and that isn't installed."""
-
-
-class NotEnoughMemory(MizuotoError):
-    """An allocation failed; the message says how much was asked for and how much was free."""
 
 
 class Cancelled(MizuotoError):

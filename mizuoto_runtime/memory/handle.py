@@ -52,20 +52,25 @@ class ModelHandle:
         """Put other weights in the component's place; the handle must be idle."""
         if self.busy:
             raise RuntimeError(f"component {self.name!r} is in use; replace its weights between phases")
-        self.module = module.to(self.device)
+        self.module = module.eval().requires_grad_(False).to(self.device)
         self.marks.clear()
         self.size_bytes = sum(tensor.nbytes for tensor in tensors_of(module))
 
     def load(self, device: str) -> None:
         """Place the whole component on `device`."""
+        with self._lock:
+            self._move(device)
+
+    def _move(self, device: str) -> None:
         if device != self.device:
             self.module.to(device)
             self.device = device
 
     def unload(self) -> None:
         """Bring the component back to RAM; nothing happens while a phase uses it."""
-        if not self.busy:
-            self.load("cpu")
+        with self._lock:
+            if not self.busy:
+                self._move("cpu")
 
     def enter(self) -> None:
         with self._lock:

@@ -100,11 +100,12 @@ class WeightCache:
         ours = re.compile(re.escape(self.source.name) + r"\.[0-9a-f]{32}\.safetensors")
         for path in self.folder.iterdir():
             if ours.fullmatch(path.name) and path != kept:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # Windows removes no file that a loaded voice has mapped
+                    path.unlink()
 
     def _remove_abandoned(self) -> None:
         for path in self.folder.glob("*.tmp"):
-            with suppress(FileNotFoundError):  # another process finished it in the meantime
+            with suppress(OSError):  # another process finished it in the meantime, or still has it open
                 if time.time() - path.stat().st_mtime > ABANDONED_S:
                     path.unlink()
 

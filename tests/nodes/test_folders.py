@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.client import ComfyClient, Event
+from devtools.client import ComfyClient, Event, ExecutionFailed
 from devtools.comfyui import ComfyServer, prepare_base
 from devtools.tree import Tree
 from tests.nodes import prompts
@@ -54,7 +54,8 @@ def crowded(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     paths.write_text(f"elsewhere:\n  base_path: {extra}\n  mizuoto: speech\n  TTS: others\n", encoding="utf-8")
     arguments = ["--extra-model-paths-config", str(paths), "--cache-ram", MORE_RAM_THAN_THERE_IS_GB]
     arguments += ["--whitelist-custom-nodes", "mizuoto", "passing"]
-    with ComfyServer(tree, base, extra_args=arguments, env={"MIZUOTO_PATHS__MODELS": str(named)}) as running:
+    environment = {"MIZUOTO_PATHS__MODELS": str(named), "MIZUOTO_COMPUTE__DEVICE": "cpu"}
+    with ComfyServer(tree, base, extra_args=arguments, env=environment) as running:
         yield running
 
 
@@ -90,11 +91,27 @@ def test_options_may_come_through_another_packs_node(crowded: ComfyServer) -> No
     assert {"options", "passing"} <= set(prompts.ran(events))
 
 
-def test_a_bad_setting_is_an_error_of_the_node(tree: Tree, tmp_path: Path) -> None:
-    environment = {"MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS": "many"}
-    with ComfyServer(tree, tmp_path, env=environment) as running:
+@pytest.mark.parametrize(
+    ("variable", "value", "messages"),
+    [
+        (
+            "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS",
+            "many",
+            ["setting compute.max_resident_models", "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS"],
+        ),
+        ("MIZUOTO_COMPUTE__DEVICE", "cuda:77", ["device 'cuda:77' isn't on this machine; present: cpu"]),
+    ],
+)
+def test_a_bad_setting_is_an_error_of_the_node(
+    tree: Tree, tmp_path: Path, variable: str, value: str, messages: list[str]
+) -> None:
+    """At every run anew, and never more than that: the server goes on."""
+    with ComfyServer(tree, tmp_path, env={variable: value}) as running:
         client = ComfyClient(running.url)
-        assert "MizuotoSpeak" in client.object_info()
-        with pytest.raises(Exception, match=r"setting compute\.max_resident_models") as caught:
-            client.run(prompts.speak("Dummy", "Hello."))
-        assert "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS" in str(caught.value)
+        for _ in range(2):
+            assert "MizuotoSpeak" in client.object_info()
+            with pytest.raises(ExecutionFailed) as caught:
+                client.run(prompts.speak("Dummy", "Hello."))
+            assert prompts.PACK_ERROR in caught.value.details["exception_type"]
+            assert [message for message in messages if message not in str(caught.value)] == []
+        running.check()

@@ -126,20 +126,24 @@ def test_an_option_can_come_from_another_node(client: ComfyClient) -> None:
         assert prompts.report(client.run(prompt))["length_samples"] == 6 * seconds * 24_000
 
 
-def test_replacing_a_voices_file_runs_everything_again(client: ComfyClient, base: Path) -> None:
+@pytest.mark.parametrize("suffix", [".onnx", ".onnx.json"])
+def test_replacing_a_voices_file_runs_everything_again(client: ComfyClient, base: Path, suffix: str) -> None:
     folder = base / "models" / "mizuoto" / "piper"
-    copies = [folder / f"replaced.onnx{suffix}" for suffix in ("", ".json")]
-    for copy in copies:
-        shutil.copyfile(folder / f"{prompts.VOICE}{copy.name.removeprefix('replaced')}", copy)
+    copies = {end: folder / f"replaced{end}" for end in (".onnx", ".onnx.json")}
+    for end, copy in copies.items():
+        shutil.copyfile(folder / f"{prompts.VOICE}{end}", copy)
     try:
         prompt = prompts.speak("Piper", "Hi.", model="replaced")
         client.run(prompt)
-        os.utime(copies[0], (1_000_000_000, 1_000_000_000))
+        unchanged: list[Event] = []
+        client.run(prompt, unchanged.append)
+        assert prompts.ran(unchanged) == []
+        os.utime(copies[suffix], (1_000_000_000, 1_000_000_000))
         events: list[Event] = []
         client.run(prompt, events.append)
         assert {"model", "encode", "decode"} <= set(prompts.ran(events))
     finally:
-        for copy in copies:
+        for copy in copies.values():
             copy.unlink()
 
 

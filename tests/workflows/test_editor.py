@@ -14,7 +14,7 @@ from devtools.client import ComfyClient
 from tests.conftest import EDITOR_READY
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Route
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -25,6 +25,8 @@ RUN_TIMEOUT_S = 120
 PROBE = "试探"
 RUN_BUTTONS = '[data-testid="queue-button"], .comfyui-queue-button .p-splitbutton-button'
 COMPLAINTS = ".p-toast-message-error, .p-toast-message-warn, .comfy-missing-nodes"
+INFO_BUTTON = '[data-testid="info-button"]'
+HELP_PANEL = ".node-help-content"
 LARGEST_EXACT = 2**53 - 1
 
 
@@ -161,7 +163,51 @@ def test_the_server_hands_out_the_translations(client: ComfyClient) -> None:
                 assert value.items() <= given[key].items()
 
 
+def open_help(page: Page, node_id: str) -> Locator:
+    """The help panel of a new node, opened as people do: click the node, then ⓘ in the toolbox above it."""
+    page.evaluate(
+        """(id) => {
+      const node = LiteGraph.createNode(id)
+      node.pos = [100, 200]
+      app.graph.add(node)
+      app.canvas.ds.scale = 1
+      app.canvas.ds.offset = [400, 50]
+      app.canvas.setDirty(true, true)
+    }""",
+        node_id,
+    )
+    page.wait_for_timeout(300)
+    x, y = page.evaluate("""() => {
+      const [node] = app.graph.nodes
+      const box = app.canvas.canvas.getBoundingClientRect()
+      const [x, y] = app.canvas.ds.convertOffsetToCanvas([node.pos[0] + 80, node.pos[1] - 15])
+      return [box.left + x, box.top + y]
+    }""")
+    page.mouse.click(x, y)
+    page.locator(INFO_BUTTON).click()
+    panel = page.locator(HELP_PANEL)
+    panel.locator("table").first.wait_for()
+    return panel
+
+
+def check_help(page: Page, language: str) -> None:
+    panel = open_help(page, "MizuotoSpeak")
+    texts = json.loads((ROOT / "locales" / language / "nodeDefs.json").read_text(encoding="utf-8"))["MizuotoSpeak"]
+    cells = panel.locator("td").all_inner_texts()
+    for item in (*texts["inputs"].values(), *texts["outputs"].values()):
+        assert item["name"] in cells
+        assert item["tooltip"] in cells
+
+
 def test_the_help_panel_shows_the_page(page: Page) -> None:
+    check_help(page, "en")
+
+
+def test_the_help_panel_speaks_chinese(chinese_page: Page) -> None:
+    check_help(chinese_page, "zh")
+
+
+def test_the_server_hands_out_the_help_pages(page: Page) -> None:
     """The editor fetches <Node>/<language>.md and falls back to <Node>.md."""
     served = page.evaluate("""async () => {
       const text = async (path) => {
