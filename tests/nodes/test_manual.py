@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mizuoto_runtime.engines.dummy.phases import BYTES_PER_SAMPLE, MAX_OUTPUT_BYTES, RATE_HZ
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 READMES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
 PLACE = "ComfyUI/custom_nodes/mizuoto"
@@ -46,3 +48,11 @@ def test_chinese_stands_in_chinese_brackets() -> None:
     for path in (READMES["zh"], *pages):
         found = ASCII_BRACKETS.findall(path.read_text(encoding="utf-8"))
         assert found == [], path.name
+
+
+@pytest.mark.parametrize(("page", "hours"), [("MizuotoDummyTones.md", "hours"), ("MizuotoDummyTones/zh.md", "小时")])
+def test_the_dummys_help_says_how_much_is_too_much(page: str, hours: str) -> None:
+    text = (ROOT / "web" / "docs" / page).read_text(encoding="utf-8")
+    limit_hours = MAX_OUTPUT_BYTES / BYTES_PER_SAMPLE / RATE_HZ / 3600
+    assert f" {MAX_OUTPUT_BYTES >> 30} GiB" in text
+    assert f" {limit_hours:.0f} {hours}" in text

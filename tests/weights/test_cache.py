@@ -175,6 +175,26 @@ def test_older_conversions_and_abandoned_files_are_removed(source: Path) -> None
     assert new.exists() and kept.exists() and fresh.exists()
 
 
+def test_files_that_another_process_holds_are_left(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where a file that is mapped or open can't be removed."""
+    old = stored(source)
+    abandoned = old.parent / "voice.onnx.1-aa.tmp"
+    abandoned.write_bytes(b"")
+    os.utime(abandoned, (1, 1))
+    held, unlink = (old, abandoned), Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path in held:
+            raise PermissionError(13, "Access is denied", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    source.write_bytes(b"the second content")
+    new = stored(source)
+    assert WeightCache(source, "test-1").find() == new
+    assert old.exists() and abandoned.exists()
+
+
 def test_writers_at_the_same_time_leave_a_whole_file(source: Path) -> None:
     errors: list[BaseException] = []
 

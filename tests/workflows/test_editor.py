@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devtools.client import ComfyClient
-from tests.conftest import EDITOR_READY
+from tests.conftest import EDITOR_READY, EMPTY_GRAPH
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route
@@ -164,9 +164,10 @@ def test_the_server_hands_out_the_translations(client: ComfyClient) -> None:
 
 
 def open_help(page: Page, node_id: str) -> Locator:
-    """The help panel of a new node, opened as people do: click the node, then ⓘ in the toolbox above it."""
+    """The help panel of a node alone in the graph, opened as people do: click the node, then ⓘ above it."""
     page.evaluate(
-        """(id) => {
+        """async ([graph, id]) => {
+      await app.loadGraphData(graph)
       const node = LiteGraph.createNode(id)
       node.pos = [100, 200]
       app.graph.add(node)
@@ -174,7 +175,7 @@ def open_help(page: Page, node_id: str) -> Locator:
       app.canvas.ds.offset = [400, 50]
       app.canvas.setDirty(true, true)
     }""",
-        node_id,
+        [EMPTY_GRAPH, node_id],
     )
     page.wait_for_timeout(300)
     x, y = page.evaluate("""() => {

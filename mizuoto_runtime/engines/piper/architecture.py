@@ -120,7 +120,8 @@ class GeneratorConfig:
         _check_sizes("generator.upsample_rates", self.upsample_rates, MAX_KERNEL_SIZE)
         _check_sizes("generator.upsample_kernel_sizes", self.upsample_kernel_sizes, MAX_KERNEL_SIZE)
         rates, sizes = self.upsample_rates, self.upsample_kernel_sizes
-        if len(rates) != len(sizes) or any(size < rate or (size - rate) % 2 for rate, size in zip(rates, sizes)):
+        paired = zip(rates, sizes, strict=False)
+        if len(rates) != len(sizes) or any(size < rate or (size - rate) % 2 for rate, size in paired):
             raise SizeError(f"generator.upsample_rates {list(rates)} don't go with kernels of {list(sizes)}")
         _check_size("generator.upsample_rates' product", math.prod(rates), MAX_HOP_LENGTH)
         if self.stage_channels(len(rates) - 1) == 0:
@@ -180,7 +181,7 @@ class VitsConfig:
 
     @staticmethod
     def from_json(text: str) -> VitsConfig:
-        """The inverse of `to_json`. Raises ValueError (SizeError for a size), TypeError or KeyError for anything else."""
+        """The inverse of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
         decoded = json.loads(text)
         if not isinstance(decoded, dict):
             raise ValueError("a model's sizes are no JSON object")

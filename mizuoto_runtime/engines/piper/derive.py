@@ -132,7 +132,9 @@ def _reversed_indices(voice: ExportedVoice, pattern: str, first: int) -> list[in
     """The numbers of a flow's steps; the graph must run them from the last to `first`, every second one."""
     indices = voice.indices(pattern)
     if not indices or indices != list(range(first, indices[0] + 1, 2))[::-1]:
-        raise voice.error(f"the steps {pattern!r} run in the order {reprlib.repr(indices)}, not by twos down to {first}")
+        raise voice.error(
+            f"the steps {pattern!r} run in the order {reprlib.repr(indices)}, not by twos down to {first}"
+        )
     return indices
 
 

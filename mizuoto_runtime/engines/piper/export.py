@@ -107,7 +107,9 @@ class ExportedVoice:
         padding = (size - strides[0]) // 2
         plain = node.integers("output_padding", (0,)) == (0,) and node.integers("dilations", (1,)) == (1,)
         if node.op_type != "ConvTranspose" or not 1 <= strides[0] <= size or (size - strides[0]) % 2 or not plain:
-            raise self.error(f"{module!r} lengthens by {reprlib.repr(list(strides))} with a kernel of {size}, which is not supported")
+            raise self.error(
+                f"{module!r} lengthens by {reprlib.repr(list(strides))} with a kernel of {size}, which is not supported"
+            )
         if len(strides) != 1 or node.integers("pads", (0, 0)) != (padding, padding):
             raise self.error(f"{module!r} gives another length than its input's times {strides[0]}")
         return strides[0]

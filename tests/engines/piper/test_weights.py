@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import lzma
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from mizuoto_runtime.engines.piper import weights as module
+from mizuoto_runtime.engines.piper.architecture import VitsConfig
 from mizuoto_runtime.engines.piper.weights import Voice, load_voice
 from mizuoto_runtime.errors import MizuotoError, ModelFileError, ModelNotFound
 from mizuoto_runtime.weights.cache import FOLDER
@@ -122,17 +125,55 @@ def test_a_damaged_conversion_is_written_anew(
     assert converted.read_bytes() == good
 
 
+def hostile_sizes(sizes: str) -> Iterator[str]:
+    """The sizes of a model, each time with one that would divide by 0, build for hours, or fail only when it speaks."""
+    for part, name, value in (
+        ("generator", "upsample_rates", [0, 8, 4]),
+        ("generator", "upsample_rates", [1 << 40, 8, 4]),
+        ("generator", "channels", 1),
+        ("generator", "paired", "no"),
+        ("generator", "block_dilations", [[1 << 40], [1], [1]]),
+        ("generator", "block_kernel_sizes", []),
+        ("text", "layers", 1 << 30),
+        ("text", "heads", 0),
+        ("text", "heads", 5),
+        ("text", "kernel_size", 2),
+        ("flow", "flows", True),
+        ("flow", "dilations", []),
+        ("flow", "channels", 1 << 62),
+        ("durations", "bins", -1),
+        ("durations", "flows", 1.5),
+        ("", "latent_channels", 7),
+        ("", "num_speakers", 10**30),
+    ):
+        changed = json.loads(sizes)
+        (changed[part] if part else changed)[name] = value
+        yield json.dumps(changed)
+
+
+def test_every_size_is_checked(path: Path) -> None:
+    sizes = load_voice(path, cache=False).vits.to_json()
+    assert VitsConfig.from_json(sizes).to_json() == sizes
+    for altered in ("[1]", "7", "null", *hostile_sizes(sizes)):
+        with pytest.raises(ValueError, match=r"needed|no JSON object|go with|can't halve"):
+            VitsConfig.from_json(altered)
+
+
 def test_a_conversion_that_is_no_voice_is_written_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A file that is whole and noted but holds something else, as after an update of this program."""
     first = load_voice(path)
     graph = module.read_onnx(path)
     vits, tensors = module.read_weights(graph)
+    halves = tensors["encoder.text.embedding.weight"].to_torch().half().numpy().tobytes()
+    halved = replace(tensors["encoder.text.embedding.weight"], dtype="float16", data=memoryview(halves))
     for metadata, kept in (
         ({}, tensors),
         ({"architecture": "{}"}, tensors),
         ({"architecture": "[1]"}, tensors),
         ({"architecture": vits.to_json().replace('"layers": 2', '"layers": "x"')}, tensors),
+        ({"architecture": next(hostile_sizes(vits.to_json()))}, tensors),
         ({"architecture": vits.to_json()}, {}),
+        ({"architecture": vits.to_json()}, {**tensors, "encoder.text.embedding.weight": halved}),
         ({"architecture": vits.to_json()}, dict(list(tensors.items())[1:])),
     ):
         module.WeightCache(path, module.FORM).store(graph.sha256, kept, metadata)
@@ -307,6 +348,19 @@ def test_symbols_that_the_model_lacks_are_refused(path: Path) -> None:
     )
     with pytest.raises(ModelFileError, match="phoneme_id_map goes up to 44, but the model has 40"):
         load_voice(path)
+
+
+def test_another_hop_length_is_refused_if_it_is_stated(path: Path) -> None:
+    settings_path = path.with_name("voice.onnx.json")
+    content = json.loads(settings_path.read_text(encoding="utf-8"))
+    assert "hop_length" not in content
+    for stated in (256, 512):
+        settings_path.write_text(json.dumps({**content, "hop_length": stated}), encoding="utf-8")
+        if stated == 256:
+            assert load_voice(path).vits.hop_length == stated
+            continue
+        with pytest.raises(ModelFileError, match="hop_length is 512, but the model makes 256 samples of each frame"):
+            load_voice(path)
 
 
 def test_truncation_anywhere_is_refused(path: Path, exported: bytes) -> None:
