@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(error: object, status: int) -> int:
     line = " ".join(str(error).split()) or type(error).__name__
-    print(f"error: {line}".encode("ascii", "backslashreplace").decode(), file=sys.stderr)
+    print(f"error: {line}", file=sys.stderr)
     return status
 
 
@@ -153,22 +153,24 @@ def _speak(namespace: argparse.Namespace) -> int:
         inputs["reference"] = Audio(*read_wav(namespace.reference))
     if namespace.reference_text is not None:
         inputs["reference_text"] = namespace.reference_text
-    _check_target(namespace.out)
+    if namespace.out.suffix.lower() != ".wav":
+        raise InputError(f"--out {namespace.out} must end in .wav")
+    _check_folder("--out", namespace.out)
+    if namespace.report is not None:
+        _check_folder("--report", namespace.report)
     files = session.locate(spec.id, namespace.model)
     request = SpeakRequest(text=namespace.text, seed=namespace.seed, inputs=inputs, options=options)
     output = session.speak(files, request, _terminal_callbacks())
     write_wav(namespace.out, output.audio.samples, output.audio.rate_hz)
     if namespace.report is not None:
         text = json.dumps(output.meta, ensure_ascii=False, indent=2)
-        namespace.report.write_text(text + "\n", encoding="utf-8")
+        namespace.report.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     return 0
 
 
-def _check_target(path: Path) -> None:
-    if path.suffix.lower() != ".wav":
-        raise InputError(f"--out {path} must end in .wav")
+def _check_folder(flag: str, path: Path) -> None:
     if not path.parent.is_dir():
-        raise InputError(f"--out {path}: there is no folder {path.parent}; make it first")
+        raise InputError(f"{flag} {path}: there is no folder {path.parent}; make it first")
 
 
 def _terminal_callbacks() -> Callbacks:

@@ -10,7 +10,10 @@ from collections.abc import Iterable
 
 
 class MizuotoError(Exception):
-    """Base of every error that the runtime raises on purpose."""
+    """Base of every error that the runtime raises on purpose. Its message can be written to any UTF-8 stream."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 class InputError(MizuotoError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +14,43 @@ from .settings import Settings
 from .types import ModelRef
 
 MAX_DEPTH = 4
+PACK = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a model lies. `path`: its file or folder; None for a model that is built in."""
+    """Where a model lies.
+
+    path: its file or folder; None for a model that is built in. companions: what the names of further files end in.
+    """
 
     ref: ModelRef
     path: Path | None
     variant: Variant | None = None
+    companions: tuple[str, ...] = ()
 
-    def identity(self) -> tuple[int, ...]:
-        """Changes when the model's file is replaced: its size in bytes and its time in ns."""
+    def identity(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes when one of the model's files is replaced: the path, size in bytes and time in ns of each."""
+        return tuple(_identity(path) for path in self._files())
+
+    def _files(self) -> list[Path]:
         if self.path is None:
-            return ()
-        stat = self.path.stat()
-        return stat.st_size, stat.st_mtime_ns
+            return []
+        if self.path.is_dir():
+            return sorted(path for path in self.path.rglob("*") if path.is_file() and not _is_hidden(path, self.path))
+        return [self.path, *(self.path.with_name(self.path.name + companion) for companion in self.companions)]
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return str(path), -1, -1
+    return str(path), stat.st_size, stat.st_mtime_ns
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def default_root() -> Path:
@@ -73,13 +95,18 @@ class ModelLibrary:
         installed = self.installed(spec)
         variant = next((variant for variant in spec.variants if variant.id == name), None)
         if name in installed:
-            return ModelFiles(ModelRef(spec.id, name), installed[name], variant)
+            return ModelFiles(ModelRef(spec.id, name), installed[name], variant, spec.layout.companions)
         if variant is None:
             raise UnknownName(f"{spec.label} model", name, self.known(spec))
         raise ModelNotFound(
             f"the {spec.label} model {name!r} isn't installed. Put {_file_names(variant)} into {self.folder(spec)}, "
-            f"or run: python -m mizuoto_runtime models fetch {spec.id} {name}"
+            f"or run in {PACK}: {self._fetch_command(spec, name)}"
         )
+
+    def _fetch_command(self, spec: EngineSpec, name: str) -> str:
+        root = f"paths.models={self.roots[0]}"
+        words = [sys.executable, "-m", "mizuoto_runtime", "models", "fetch", spec.id, name, "--setting", root]
+        return " ".join(f'"{word}"' if " " in word else word for word in words)
 
     def at(self, spec: EngineSpec, path: Path) -> ModelFiles:
         """The model that lies at `path`, wherever that is: for callers who may name paths (the command line)."""
@@ -88,7 +115,7 @@ class ModelLibrary:
         resolved = path.expanduser().resolve()
         if not resolved.exists():
             raise ModelNotFound(f"there is no {spec.label} model at {path}")
-        return ModelFiles(ModelRef(spec.id, str(resolved)), resolved)
+        return ModelFiles(ModelRef(spec.id, str(resolved)), resolved, None, spec.layout.companions)
 
 
 def _models_below(folder: Path, spec: EngineSpec) -> Iterator[Path]:

@@ -100,18 +100,21 @@ class Session:
         ctx.check()
         model = self.open(files)
         started = time.perf_counter()
-        result = _call(spec, phase, ctx, model, {**values, **checked})
-        report = PhaseReport(
-            engine=spec.id,
-            model=files.ref.model,
-            phase=phase.id,
-            seconds=time.perf_counter() - started,
-            seed=seed if phase.seeded else None,
-            options=checked,
-            memory=ctx.memory_report(),
-            applied=dict(ctx.applied),
-            warnings=tuple(ctx.warnings),
-        )
+        try:
+            result = _call(spec, phase, ctx, model, {**values, **checked})
+            report = PhaseReport(
+                engine=spec.id,
+                model=files.ref.model,
+                phase=phase.id,
+                seconds=time.perf_counter() - started,
+                seed=seed if phase.seeded else None,
+                options=checked,
+                memory=ctx.memory_report(),
+                applied=dict(ctx.applied),
+                warnings=tuple(ctx.warnings),
+            )
+        finally:
+            self.manager.release(model.handles)
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
 
     def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:

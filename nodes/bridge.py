@@ -12,6 +12,7 @@ import folder_paths
 
 from ..mizuoto_runtime.errors import InputError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
+from ..mizuoto_runtime.memory.device import checked_device
 from ..mizuoto_runtime.memory.phase import Callbacks
 from ..mizuoto_runtime.session import Session
 from ..mizuoto_runtime.settings import Settings, resolve
@@ -28,6 +29,8 @@ _session: Session | None = None
 class ComfyHost:
     """ComfyUI as the runtime sees it. `device`: the one to use instead of ComfyUI's own, empty for none."""
 
+    shares_device = True
+
     def __init__(self, device: str = "") -> None:
         self._device = device
 
@@ -41,12 +44,13 @@ class ComfyHost:
 
 
 def session() -> Session:
-    """The process's only session, made when it is first needed."""
+    """The process's only session, made when it is first needed. InputError for a setting that can't be."""
     global _session
     with _lock:
         if _session is None:
             settings = resolve()
-            host = ComfyHost(settings.text("compute.device"))
+            chosen = settings.text("compute.device")
+            host = ComfyHost(checked_device(chosen) if chosen else "")
             _session = Session(settings, ModelLibrary(_roots(settings)), host)
         return _session
 

@@ -19,7 +19,6 @@ VOICE = "VOICE"
 STRING = "STRING"
 SPEAK_ID = "MizuotoSpeak"
 FLOAT_STEP = 0.01
-FLOAT_ROUND = 0.001
 WIDEST = 2**53
 
 
@@ -27,7 +26,8 @@ WIDEST = 2**53
 class NodeInput:
     """One input of a node: a widget, or a socket that takes `types` if its kind is "socket".
 
-    `auto` is the one value outside `low` … `high` that is allowed too; it means "as the model says".
+    `lazy`: what is linked to it runs only if the node asks for it. `auto`: the one value outside `low` … `high` that is
+    allowed too; it means "as the model says".
     """
 
     id: str
@@ -36,6 +36,7 @@ class NodeInput:
     tooltip: str
     types: tuple[str, ...] = ()
     optional: bool = False
+    lazy: bool = False
     default: object = None
     low: float | None = None
     high: float | None = None
@@ -101,6 +102,10 @@ def engine_params(spec: EngineSpec) -> tuple[Param, ...]:
     return tuple({param.name: param for phase in spec.phases for param in phase.params}.values())
 
 
+def options_node_id(spec: EngineSpec) -> str:
+    return f"Mizuoto{_joined(spec.label)}Options"
+
+
 def _joined(label: str) -> str:
     words = re.findall(r"[A-Za-z0-9]+", label)
     return "".join(word[0].upper() + word[1:] for word in words)
@@ -150,7 +155,7 @@ def _phase_node(spec: EngineSpec, phase: Phase) -> NodeDeclaration:
 
 def _options_node(spec: EngineSpec) -> NodeDeclaration:
     return NodeDeclaration(
-        id=f"Mizuoto{_joined(spec.label)}Options",
+        id=options_node_id(spec),
         role="options",
         label=f"{spec.label} Options",
         category=f"{CATEGORY}/{spec.label}",
@@ -178,6 +183,7 @@ def _speak_node(specs: Sequence[EngineSpec]) -> NodeDeclaration:
         label="options",
         tooltip="Parameters from the Options node of the model's engine; without it, the defaults.",
         optional=True,
+        lazy=True,
     )
     return NodeDeclaration(
         id=SPEAK_ID,

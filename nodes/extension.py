@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from comfy_api.latest import ComfyExtension, io
@@ -10,10 +11,20 @@ from comfy_execution.graph_utils import GraphBuilder
 from ..mizuoto_runtime.engines.registry import all_engines, engine_spec
 from ..mizuoto_runtime.errors import MizuotoError
 from . import bridge
-from .declare import NodeDeclaration, engine_params, node_declarations
+from .declare import NodeDeclaration, node_declarations, options_node_id
 from .expand import Expansion, Link, SpeakCall, expand_speak
 from .schema import node_schema
-from .wire import SpeakOptions, model_ref, phase_inputs, phase_options, phase_outputs
+from .wire import (
+    SpeakOptions,
+    is_link,
+    model_ref,
+    phase_inputs,
+    phase_options,
+    phase_outputs,
+    speak_options,
+    writable,
+    writable_errors,
+)
 
 
 class DeclaredNode(io.ComfyNode):
@@ -44,7 +55,7 @@ class ModelNode(DeclaredNode):
         try:
             bridge.library().find(engine_spec(cls.declaration.engine), str(model))
         except MizuotoError as error:
-            return str(error)
+            return writable(str(error))
         return True
 
     @classmethod
@@ -56,6 +67,7 @@ class ModelNode(DeclaredNode):
             return "absent"
 
     @classmethod
+    @writable_errors()
     def execute(cls, model: str) -> io.NodeOutput:
         files = bridge.library().find(engine_spec(cls.declaration.engine), model)
         return io.NodeOutput(files.ref)
@@ -65,6 +77,7 @@ class PhaseNode(DeclaredNode):
     """Runs one phase of an engine."""
 
     @classmethod
+    @writable_errors()
     def execute(cls, **values: object) -> io.NodeOutput:
         spec = engine_spec(cls.declaration.engine)
         phase = spec.phase(cls.declaration.phase)
@@ -84,24 +97,45 @@ class OptionsNode(DeclaredNode):
     """Collects the parameters that differ from their defaults."""
 
     @classmethod
+    @writable_errors()
     def execute(cls, **values: object) -> io.NodeOutput:
-        spec = engine_spec(cls.declaration.engine)
-        changed = {}
-        for param in engine_params(spec):
-            value = values.get(param.name, param.default)
-            if param.check(value) != param.check(param.default):
-                changed[param.name] = value
-        return io.NodeOutput(SpeakOptions(spec.id, changed))
+        return io.NodeOutput(speak_options(engine_spec(cls.declaration.engine), values))
 
 
 class SpeakNode(DeclaredNode):
-    """Turns into the phase nodes of its model's engine."""
+    """Turns into the phase nodes of its model's engine.
+
+    Options are read where they stand, without running their node: newer ComfyUI drops whatever a prompt hasn't used yet
+    as soon as any node of it has run, and so the cached phases of the run before.
+    """
 
     @classmethod
+    def check_lazy_status(cls, **values: object) -> list[str]:
+        """Options that come from some other node than Options have to be waited for."""
+        is_waiting = is_link(_inputs(cls).get("options")) and values.get("options") is None
+        return ["options"] if is_waiting and _written_options(cls) is None else []
+
+    @classmethod
+    @writable_errors()
     def execute(cls, **values: object) -> io.NodeOutput:
-        wired = cls.hidden.dynprompt.get_node(cls.hidden.unique_id)["inputs"]
-        wires = {name: value for name, value in wired.items() if isinstance(value, list)}
-        return _expanded(expand_speak(SpeakCall(values=values, wires=wires)))
+        wires = {name: value for name, value in _inputs(cls).items() if is_link(value)}
+        options = _written_options(cls) or values.get("options")
+        return _expanded(expand_speak(SpeakCall(values={**values, "options": options}, wires=wires)))
+
+
+def _inputs(node: type[io.ComfyNode]) -> Mapping[str, object]:
+    """What the prompt says of the inputs of the node that runs."""
+    return node.hidden.dynprompt.get_node(node.hidden.unique_id)["inputs"]
+
+
+def _written_options(node: type[io.ComfyNode]) -> SpeakOptions | None:
+    """The options as the prompt has them, None if they don't come straight from an Options node."""
+    link = _inputs(node).get("options")
+    if not is_link(link):
+        return None
+    source = node.hidden.dynprompt.get_node(link[0])
+    spec = next((spec for spec in all_engines() if options_node_id(spec) == source["class_type"]), None)
+    return None if spec is None else speak_options(spec, source["inputs"])
 
 
 def _expanded(expansion: Expansion) -> io.NodeOutput:

@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from .declare import FLOAT_ROUND, NodeDeclaration, NodeInput, NodeOutput
+from .declare import NodeDeclaration, NodeInput, NodeOutput
 
 
 def node_schema(
@@ -28,6 +28,7 @@ def node_schema(
 
 def _input(item: NodeInput, models: tuple[str, ...], default_model: str | None) -> Any:
     common = {"display_name": item.label, "tooltip": item.tooltip, "optional": item.optional}
+    common |= {"lazy": True} if item.lazy else {}
     lowest, highest = item.widget_range
     number = {"default": item.default, "min": lowest, "max": highest, "step": item.step}
     match item.kind:
@@ -42,7 +43,7 @@ def _input(item: NodeInput, models: tuple[str, ...], default_model: str | None) 
         case "int":
             made = io.Int.Input(item.id, **number, **common)
         case "float":
-            made = io.Float.Input(item.id, round=FLOAT_ROUND, **number, **common)
+            made = io.Float.Input(item.id, **number, **common)
         case "bool":
             made = io.Boolean.Input(item.id, default=item.default, **common)
         case "choice":

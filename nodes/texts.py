@@ -39,7 +39,7 @@ ENGLISH = Words(
         "text": "text",
         "paragraph": "text",
     },
-    optional="optional",
+    optional="{} (optional)",
     auto="or {}",
     either=" or ",
 )
@@ -58,7 +58,7 @@ CHINESE = Words(
         "text": "文本",
         "paragraph": "文本",
     },
-    optional="可选",
+    optional="{}（可选）",
     auto="或 {}",
     either=" 或 ",
 )
@@ -138,7 +138,7 @@ def _kind(item: NodeInput, words: Words) -> str:
     else:
         kind = words.kinds[item.kind]
     is_unset = item.optional and item.default in (None, "")
-    return f"{kind} ({words.optional})" if is_unset else kind
+    return words.optional.format(kind) if is_unset else kind
 
 
 def _default(item: NodeInput) -> str:

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..mizuoto_runtime.engines.spec import AUDIO, MODEL, TEXT, EngineSpec, Phase, Port
-from ..mizuoto_runtime.errors import InputError
+from ..mizuoto_runtime.engines.spec import AUDIO, MODEL, TEXT, EngineSpec, Param, Phase, Port
+from ..mizuoto_runtime.errors import InputError, MizuotoError
 from ..mizuoto_runtime.session import finished
 from ..mizuoto_runtime.types import Artifact, Audio, ModelRef
+from .declare import engine_params
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class SpeakOptions(NamedTuple):
-    """What an Options node gives: the engine's parameters that differ from their defaults."""
+    """What an Options node gives: the engine's parameters that differ from their defaults, or links to values."""
 
     engine: str
     values: Mapping[str, object]
+
+
+def speak_options(spec: EngineSpec, values: Mapping[str, object]) -> SpeakOptions:
+    """The options that an Options node with these inputs stands for. InputError for a value out of range."""
+    params = [param for param in engine_params(spec) if param.name in values]
+    changed = {param.name: values[param.name] for param in params if _differs(param, values[param.name])}
+    return SpeakOptions(spec.id, changed)
+
+
+def _differs(param: Param, value: object) -> bool:
+    return is_link(value) or param.check(value) != param.check(param.default)
+
+
+def is_link(value: object) -> bool:
+    """Whether an input holds the output of another node: [node id, output number]."""
+    return isinstance(value, list)
 
 
 def audio_to_comfy(audio: Audio) -> dict[str, object]:
@@ -71,17 +89,29 @@ def phase_options(phase: Phase, values: Mapping[str, object]) -> dict[str, objec
 
 def phase_outputs(phase: Phase, made: tuple[Artifact, ...]) -> tuple[object, ...]:
     """What the phase's node gives: artifacts as they are, audio as AUDIO, and a report beside audio."""
-    values = [
-        audio_to_comfy(artifact.value) if isinstance(artifact.value, Audio) else artifact for artifact in made
-    ]
+    values = [audio_to_comfy(artifact.value) if isinstance(artifact.value, Audio) else artifact for artifact in made]
     spoken = next((item for port, item in zip(phase.gives, made, strict=True) if port.type == AUDIO), None)
     return (*values, *(() if spoken is None else (report_text(finished(spoken).meta),)))
 
 
 def report_text(meta: Mapping[str, object]) -> str:
     """`meta` as JSON that can be written as UTF-8 whatever a file was called."""
-    text = json.dumps(meta, indent=2, ensure_ascii=False)
+    return writable(json.dumps(meta, indent=2, ensure_ascii=False))
+
+
+def writable(text: str) -> str:
+    """`text` with half surrogate pairs spelled out: ComfyUI's log can't write them, and its worker dies of it."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@contextmanager
+def writable_errors() -> Iterator[None]:
+    """The runtime's errors with messages that every log can write."""
+    try:
+        yield
+    except MizuotoError as error:
+        error.args = tuple(writable(part) if isinstance(part, str) else part for part in error.args)
+        raise
 
 
 def _is_given(port: Port, value: object) -> bool:

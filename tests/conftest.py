@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PACK_NAME = "pack_under_test"
 VIEWPORT = {"width": 1280, "height": 720}
+EDITOR_READY = "!!window.app?.vueAppReady && !!window.LiteGraph?.registered_node_types.MizuotoSpeak"
+EMPTY_GRAPH = {
+    "last_node_id": 0,
+    "last_link_id": 0,
+    "nodes": [],
+    "links": [],
+    "groups": [],
+    "config": {},
+    "extra": {},
+    "version": 0.4,
+}
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +107,7 @@ def page(browser: Browser, client: ComfyClient) -> Iterator[Page]:
     client.post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
     opened = browser.new_page(viewport=VIEWPORT)
     opened.goto(client.url)
-    opened.wait_for_function("window.app && window.app.vueAppReady")
-    opened.evaluate("async () => { await window.app.loadGraphData({nodes: [], links: [], version: 0.4}) }")
+    opened.wait_for_function(EDITOR_READY)
+    opened.evaluate("async (graph) => { await window.app.loadGraphData(graph) }", EMPTY_GRAPH)
     yield opened
     opened.close()

@@ -24,6 +24,18 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.level, node.module or ""
 
 
+def absolute_imports(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports, relative ones resolved, `from x import y` as x.y."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            parts = [*above, *(node.module or "").split(".")]
+            yield from (".".join(filter(None, (*parts, name.name))) for name in node.names)
+
+
 @pytest.mark.parametrize("path", RUNTIME, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_runtime_knows_nothing_of_comfyui_nor_of_its_own_name(path: Path) -> None:
     for level, name in imports(path):
@@ -41,10 +53,20 @@ def test_only_the_bridge_imports_comfyui(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", [path for path in ENGINES.iterdir() if path.is_dir()], ids=lambda path: path.name)
 def test_no_engine_imports_an_engine(folder: Path) -> None:
-    others = {path.name for path in ENGINES.iterdir() if path.is_dir()} - {folder.name}
+    others = {f"mizuoto_runtime.engines.{path.name}" for path in ENGINES.iterdir() if path.is_dir()}
+    others.discard(f"mizuoto_runtime.engines.{folder.name}")
     for path in folder.rglob("*.py"):
-        for level, name in imports(path):
-            assert not (level == 2 and name.split(".")[0] in others), f"{path} imports {name}"
+        for name in absolute_imports(path):
+            assert not any(f"{name}.".startswith(f"{other}.") for other in others), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("folder", ["audio", "memory", "text", "weights"])
+def test_the_lower_layers_know_no_engine_and_no_session(folder: str) -> None:
+    for path in (ROOT / "mizuoto_runtime" / folder).rglob("*.py"):
+        for name in absolute_imports(path):
+            inside = name.startswith("mizuoto_runtime.")
+            allowed = (f"mizuoto_runtime.{folder}", "mizuoto_runtime.types", "mizuoto_runtime.errors")
+            assert not inside or name.startswith(allowed), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("command", [["engines", "--json"], ["--help"], ["models", "list"]])

@@ -15,7 +15,7 @@ TONES = ["speak", "--engine", "dummy", "--model", "tones"]
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mizuoto_runtime", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False, timeout=120)
 
 
 def fails(status: int, *arguments: str | Path) -> str:
@@ -55,6 +55,7 @@ def test_speak_writes_float_wav_and_its_report(tmp_path: Path) -> None:
         ([*TONES, "--text", "", "--out", "a.wav"], "empty"),
         ([*TONES, "--text", "a", "--out", "a.mp3"], "must end in .wav"),
         ([*TONES, "--text", "a", "--out", "nowhere/a.wav"], "no folder nowhere"),
+        ([*TONES, "--text", "a", "--out", "a.wav", "--report", "nowhere/a.json"], "no folder nowhere"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--seed", "-1"], "from 0 to"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--seed", "x"], "invalid int"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--option", "noise"], "name=value"),
@@ -77,6 +78,12 @@ def test_a_model_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
         1, "speak", "--engine", "piper", "--model", tmp_path / "absent.onnx", "--text", "a", "--out", tmp_path / "a.wav"
     )
     assert "there is no Piper model at" in line
+
+
+def test_paths_are_shown_as_they_are_written(tmp_path: Path) -> None:
+    absent = tmp_path / "语音.onnx"
+    command = ["speak", "--engine", "piper", "--model", absent, "--text", "a", "--out", tmp_path / "a.wav"]
+    assert "语音.onnx" in fails(1, *command)
 
 
 def test_engines_lists_everything_that_is_declared() -> None:

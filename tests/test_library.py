@@ -1,6 +1,7 @@
 """Installed models: found in every root, under stable names, never outside."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,11 @@ def test_a_model_that_is_only_published_names_the_folder_and_the_command(tmp_pat
     with pytest.raises(ModelNotFound) as caught:
         ModelLibrary([tmp_path]).find(FILES, "published")
     assert str(tmp_path / "e") in str(caught.value)
-    assert "models fetch e published" in str(caught.value)
+    command = str(caught.value).rpartition(": ")[2]
+    assert shlex.split(command)[1:] == [
+        *["-m", "mizuoto_runtime", "models", "fetch", "e", "published", "--setting"],
+        f"paths.models={tmp_path}",
+    ], "the command puts the model where the message says"
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", "other", "de\\..\\x"])
@@ -74,6 +79,28 @@ def test_a_replaced_file_is_another_model(tmp_path: Path) -> None:
     files = ModelLibrary([tmp_path]).find(FILES, "voice")
     before = files.identity()
     path.write_bytes(b"xy")
+    assert files.identity() != before
+
+
+def test_a_replaced_companion_is_another_model_too(tmp_path: Path) -> None:
+    layout = Layout(kind="file", suffix=".onnx", companions=(".json",))
+    companion = put(tmp_path / "e/voice.onnx").with_name("voice.onnx.json")
+    files = ModelLibrary([tmp_path]).find(spec(layout), "voice")
+    seen = [files.identity()]
+    for content in (b"{}", b"{ }"):
+        companion.write_bytes(content)
+        seen.append(files.identity())
+    assert len(set(seen)) == 3
+
+
+def test_any_file_of_a_folder_counts_but_hidden_ones(tmp_path: Path) -> None:
+    put(tmp_path / "e/large/config.json")
+    deep = put(tmp_path / "e/large/codec/weights.bin")
+    files = ModelLibrary([tmp_path]).find(FOLDERS, "large")
+    before = files.identity()
+    put(tmp_path / "e/large/.cache/x")
+    assert files.identity() == before
+    deep.write_bytes(b"other")
     assert files.identity() != before
 
 

@@ -68,12 +68,9 @@ class Param:
     def _number(self, value: object) -> int | float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"option {self.name!r} is {value!r}; it isn't a number; {self._range()}")
-        if not math.isfinite(value) or (self.kind == "int" and value != int(value)):
-            raise InputError(f"option {self.name!r} is {value!r}; {self._range()}")
-        below = self.low is not None and value < self.low
-        above = self.high is not None and value > self.high
-        if below or above:
-            raise InputError(f"option {self.name!r} is {value!r}; {self._range()}")
+        inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        if not inside or not math.isfinite(value) or (self.kind == "int" and value != int(value)):
+            raise InputError(f"option {self.name!r} is {_short(value)}; {self._range()}")
         return int(value) if self.kind == "int" else float(value)
 
     def _range(self) -> str:
@@ -83,6 +80,11 @@ class Param:
         if self.low is None and self.high is None:
             return f"it must be {whole or 'set'}{auto}".rstrip()
         return f"it must be {whole}from {self.low:g} to {self.high:g}{unit}{auto}"
+
+
+def _short(value: float) -> str:
+    digits = repr(value)
+    return digits if len(digits) <= 24 else f"{digits[:12]}… ({len(digits)} digits)"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,12 @@ from typing import Protocol
 
 
 class Host(Protocol):
-    """What the runtime asks of the application around it. Called on the thread that runs the request."""
+    """What the runtime asks of the application around it. Called on the thread that runs the request.
+
+    shares_device: others use the device too and can't ask for it back, so weights leave it when their phase ends.
+    """
+
+    shares_device: bool
 
     def device(self) -> str:
         """Where models run, as torch names it ("cpu", "cuda:0")."""
@@ -17,6 +22,8 @@ class Host(Protocol):
 
 class StandaloneHost:
     """No application around the runtime: the device is its own."""
+
+    shares_device = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device

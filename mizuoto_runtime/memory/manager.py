@@ -14,6 +14,7 @@ class ModelManager:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self._granted_bytes = 0
 
     @contextmanager
     def load(self, handles: Sequence[ModelHandle], memory_bytes: int) -> Iterator[str]:
@@ -31,10 +32,18 @@ class ModelManager:
             for handle in handles:
                 handle.leave()
 
+    def release(self, handles: Sequence[ModelHandle]) -> None:
+        """A phase with `handles` is over: bring them back to RAM if the device is shared."""
+        if self.host.shares_device:
+            for handle in handles:
+                handle.unload()
+
     def _place(self, handles: Sequence[ModelHandle], device: str, memory_bytes: int) -> None:
         if device == "cpu":
             return
         absent_bytes = sum(handle.size_bytes for handle in handles if handle.device != device)
-        self.host.make_room(absent_bytes + memory_bytes, device)
+        if absent_bytes or memory_bytes > self._granted_bytes:
+            self.host.make_room(absent_bytes + memory_bytes, device)
+            self._granted_bytes = memory_bytes
         for handle in handles:
             handle.load(device)

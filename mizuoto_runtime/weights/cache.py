@@ -14,6 +14,7 @@ import mmap
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +97,17 @@ class WeightCache:
             file.write(json.dumps(note, indent=1).encode())
 
     def _remove_outdated(self, kept: Path) -> None:
+        ours = re.compile(re.escape(self.source.name) + r"\.[0-9a-f]{32}\.safetensors")
         for path in self.folder.iterdir():
-            ours = path.name.startswith(f"{self.source.name}.") and path.suffix == ".safetensors"
-            if ours and path != kept:
-                path.unlink(missing_ok=True)
+            if ours.fullmatch(path.name) and path != kept:
+                with suppress(OSError):  # Windows removes no file that a loaded voice has mapped
+                    path.unlink()
 
     def _remove_abandoned(self) -> None:
         for path in self.folder.glob("*.tmp"):
-            if time.time() - path.stat().st_mtime > ABANDONED_S:
-                path.unlink(missing_ok=True)
+            with suppress(OSError):  # another process finished it in the meantime, or still has it open
+                if time.time() - path.stat().st_mtime > ABANDONED_S:
+                    path.unlink()
 
 
 def identity(path: Path) -> tuple[int, ...] | None:

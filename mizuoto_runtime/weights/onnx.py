@@ -21,7 +21,7 @@ from ..errors import ModelFileError
 from .raw import ELEMENT_BYTES, RawTensor
 from .wire import BYTES, FIXED32, FIXED64, Wire, WireError, as_bytes, as_int, as_text
 
-MAX_FIELDS = 1_000_000
+MAX_FIELDS = 250_000  # a voice has about 40,000
 MAX_ATTRIBUTE_FIELDS = 10_000
 MAX_RANK = 16
 MAX_ALIASES = 64

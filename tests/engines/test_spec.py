@@ -1,9 +1,11 @@
 """Declarations: values are checked against them, and every declared engine is sound."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+from mizuoto_runtime.engines import spec as spec_module
 from mizuoto_runtime.engines.registry import ENGINES, all_engines, engine_module, engine_spec
 from mizuoto_runtime.engines.spec import SHARED_TYPES, EngineSpec, Param, Phase
 from mizuoto_runtime.errors import InputError, UnknownName
@@ -29,6 +31,8 @@ def test_a_value_is_returned_in_the_parameters_type(param: Param, value: object,
     [
         (SPEED, math.nan),
         (SPEED, math.inf),
+        (SPEED, 10**400),
+        (STEPS, -(10**400)),
         (SPEED, -0.5),
         (SPEED, 2.01),
         (SPEED, "1"),
@@ -55,6 +59,12 @@ def test_the_limits_stand_in_the_message() -> None:
         SPEED.check(3)
 
 
+def test_a_monstrous_value_makes_no_monstrous_message() -> None:
+    with pytest.raises(InputError) as caught:
+        SPEED.check(10**400)
+    assert len(str(caught.value)) < 200
+
+
 def test_defaults_fill_in_and_unknown_options_are_refused() -> None:
     assert PHASE.check({"steps": 2}) == {"speed": None, "steps": 2, "sample": True, "mode": "a"}
     with pytest.raises(UnknownName, match="Did you mean 'steps'"):
@@ -79,6 +89,12 @@ def test_every_engine_is_declared_soundly(spec: EngineSpec) -> None:
     made = {port.type for phase in spec.phases for port in phase.gives}
     taken = {port.type for phase in spec.phases for port in phase.takes} - SHARED_TYPES - {"MODEL"}
     assert taken <= made, "a phase takes what no phase gives"
+
+
+@pytest.mark.parametrize("spec", all_engines(), ids=lambda spec: spec.id)
+def test_every_engine_has_a_notice(spec: EngineSpec) -> None:
+    notice = Path(spec_module.__file__).parent / spec.id / "NOTICE.md"
+    assert "GPL-3.0-or-later" in notice.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("spec", all_engines(), ids=lambda spec: spec.id)

@@ -11,8 +11,9 @@ from mizuoto_runtime.memory.manager import ModelManager
 class Host:
     """A host whose device is torch's `meta`, so that a real move can be seen without a GPU."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, *, shares_device: bool = False) -> None:
         self.name = device
+        self.shares_device = shares_device
         self.asked: list[tuple[int, str]] = []
 
     def device(self) -> str:
@@ -52,9 +53,22 @@ def test_a_phase_places_its_handles_whole_after_asking_for_room() -> None:
         handle.unload()
         assert handle.device == "meta"
     assert host.asked == [(handle.size_bytes + 100, "meta")]
-    with manager.load([handle], 7):
-        pass
-    assert host.asked[1:] == [(7, "meta")]
+    for memory_bytes in (7, 100, 101):
+        with manager.load([handle], memory_bytes):
+            pass
+    assert host.asked[1:] == [(101, "meta")], "room that was made isn't asked for again"
+
+
+@pytest.mark.parametrize("shares_device", [True, False])
+def test_weights_leave_a_shared_device_when_their_phase_is_over(shares_device: bool) -> None:
+    handle = ModelHandle("h", nn.Linear(4, 4), "oneshot")
+    manager = ModelManager(Host("meta", shares_device=shares_device))
+    with manager.load([handle], 0):
+        manager.release([handle])
+        assert handle.device == "meta", "not while it is in use"
+    handle.module = nn.Linear(4, 4, device="cpu")  # what is on torch's meta device can't come back
+    manager.release([handle])
+    assert handle.device == ("cpu" if shares_device else "meta")
 
 
 def test_on_the_cpu_nothing_moves_and_nothing_is_asked() -> None:

@@ -60,12 +60,14 @@ def report(entry: Prompt) -> dict[str, Any]:
 
 
 def samples(client: ComfyClient, entry: Prompt) -> tuple[numpy.ndarray, int]:
-    """The saved audio: (channels, length), and its rate in Hz."""
+    """The saved audio: (channels, length) within -1 … 1, and its rate in Hz."""
     (file,) = output_files(entry)
     with av.open(io.BytesIO(client.view(file))) as container:
         frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
         rate_hz = container.streams.audio[0].rate
-    return numpy.concatenate(frames, axis=1), rate_hz
+    audio = numpy.concatenate(frames, axis=1)
+    assert audio.dtype == numpy.int16
+    return audio / 2**15, rate_hz
 
 
 def ran(events: Iterable[Event]) -> list[str]:

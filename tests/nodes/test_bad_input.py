@@ -53,21 +53,16 @@ def test_texts_that_cannot_be_spoken(client: ComfyClient, engine: str, text: str
     assert message in complaint(client, prompts.speak(engine, text))
 
 
-@pytest.mark.parametrize("text", ["!?! … —", "\u200b\u200d"])
-def test_texts_without_words_have_a_clear_error(client: ComfyClient, text: str) -> None:
-    assert "can be spoken" in complaint(client, prompts.speak("Piper", text))
-
-
-@pytest.mark.parametrize("text", ["😀🎉", "👩‍👩‍👧‍👦"])
-def test_emoji_alone_are_named_or_refused(client: ComfyClient, text: str) -> None:
-    """espeak-ng knows the names of some emoji."""
+@pytest.mark.parametrize("text", ["😀🎉", "👩‍👩‍👧‍👦", "!?! … —", "\u200b\u200d"])
+def test_texts_without_words_are_sounded_or_refused(client: ComfyClient, text: str) -> None:
+    """espeak-ng knows the names of some emoji, and the voice has a sound for some marks."""
     try:
         audio, _ = prompts.samples(client, client.run(prompts.speak("Piper", text)))
     except ExecutionFailed as error:
-        assert "can be spoken" in str(error)
+        assert "can be spoken" in str(error) or "the text is empty" in str(error)
         assert prompts.PACK_ERROR in error.details["exception_type"]
     else:
-        assert numpy.abs(audio).max() > 0.01
+        assert 0 < numpy.abs(audio).max() < 1
     works(client)
 
 
@@ -276,7 +271,7 @@ def test_a_file_name_that_is_no_utf8(client: ComfyClient, base: Path) -> None:
         info = client.object_info("MizuotoPiperModel")
         assert "odd" in json.dumps(info)
         with pytest.raises(ClientError):
-            client.run(prompts.speak("Piper", "Hello.", model="odd\udcff"))
+            client.run(prompts.speak("Piper", "Hello.", model="odd\udcff"), timeout_s=60)
         works(client)
     finally:
         os.unlink(path)  # noqa: PTH108

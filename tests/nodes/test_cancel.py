@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from tests.nodes import prompts
 pytestmark = pytest.mark.server
 
 MAX_CANCEL_SECONDS = 0.5
+RUNS = 3  # judged by their median: a machine that is busy with other things may be slow once
 SENTENCE = "This is one of many sentences, and nobody wants to hear them all to the end of the day."
 LONG = " ".join([SENTENCE] * 60)
 SHORT = "All is well."
@@ -48,9 +50,13 @@ def test_a_long_text_ends_within_half_a_second_and_the_next_run_is_exact(
 ) -> None:
     before = prompts.samples(client, client.run(prompts.speak(engine, SHORT, seed=seed)))[0]
     text = LONG if phase != "decode" else " ".join([SENTENCE] * 8)
-    long = prompts.speak(engine, text, seed=seed)
+    seconds: list[float] = []
+    for run in range(RUNS):
+        long = prompts.speak(engine, text, seed=1_000 * run + seed)
+        seconds.append(seconds_to_cancel(client, long, at_step(phase, 1)))
+    shown = ", ".join(f"{each:.3f}" for each in seconds)
+    assert statistics.median(seconds) <= MAX_CANCEL_SECONDS, f"seconds to cancel {engine} {phase}: {shown}"
     client.free(unload_models=False, free_memory=True)  # so that nothing of the short text is cached
-    assert seconds_to_cancel(client, long, at_step(phase, 1)) <= MAX_CANCEL_SECONDS
     events: list[Event] = []
     after = prompts.samples(client, client.run(prompts.speak(engine, SHORT, seed=seed), events.append))[0]
     assert phase in prompts.ran(events)

@@ -77,6 +77,11 @@ def test_an_option_can_bring_a_phase_in(expand: ModuleType, call: Callable, opti
     assert decode.phase == "decode"
 
 
+def test_an_option_can_be_a_link(call: Callable, options: Callable) -> None:
+    encode, decode = call(options=options("piper", noise_scale=["5", 0])).nodes
+    assert decode.inputs["noise_scale"] == ["5", 0] and "noise_scale" not in encode.inputs
+
+
 def test_a_voice_stays_a_link_to_the_node_it_came_from(call: Callable, types: ModuleType) -> None:
     voice = types.Artifact("MIZUOTO_PIPER_VOICE", object())
     encode, _ = call(voice=voice, wires={"voice": VOICE_WIRE}).nodes

@@ -112,6 +112,21 @@ def test_a_report_is_json_that_utf8_can_hold(wire: ModuleType) -> None:
     assert json.loads(text.encode("utf-8")) == meta
 
 
+def test_errors_can_be_written_whatever_a_file_was_called(wire: ModuleType, errors: ModuleType) -> None:
+    with pytest.raises(errors.ModelFileError) as caught, wire.writable_errors():
+        raise errors.ModelFileError("voice\udcff.onnx is damaged: 音")
+    assert str(caught.value) == "voice\\udcff.onnx is damaged: 音"
+    with pytest.raises(KeyError), wire.writable_errors():
+        raise KeyError("other errors pass")
+
+
+def test_options_are_what_differs_from_the_defaults(wire: ModuleType, errors: ModuleType, piper: object) -> None:
+    given = {"noise_scale": -1, "sentence_silence": 0, "speaker": "", "length_scale": 2, "noise_w": ["5", 0], "x": 1}
+    assert wire.speak_options(piper, given) == ("piper", {"length_scale": 2, "noise_w": ["5", 0]})
+    with pytest.raises(errors.InputError, match="option 'length_scale' is -0\\.5; it must be from"):
+        wire.speak_options(piper, {"length_scale": -0.5})
+
+
 def test_outputs_of_a_phase(wire: ModuleType, types: ModuleType, piper: object) -> None:
     report = types.PhaseReport(
         engine="piper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from .architecture import (
     FlowConfig,
     GeneratorConfig,
     PlainDurationConfig,
+    SizeError,
     StochasticDurationConfig,
     TextEncoderConfig,
     VitsConfig,
@@ -25,6 +27,13 @@ _NORMS = {"depthwise_norm": "norms_1", "pointwise_norm": "norms_2"}
 
 def derive_config(voice: ExportedVoice) -> VitsConfig:
     """Read the sizes off the weights' shapes and the convolutions' attributes. Raises ModelFileError."""
+    try:
+        return _config(voice)
+    except SizeError as error:
+        raise voice.error(f"its model can't be built: {error}") from error
+
+
+def _config(voice: ExportedVoice) -> VitsConfig:
     symbols = voice.dimensions(EMBEDDING, 2)[0]
     several = "sid" in voice.graph.inputs and "sid" not in voice.graph.initializers
     speakers, speaker_channels = voice.dimensions(SPEAKERS, 2) if several else (1, 0)
@@ -123,7 +132,7 @@ def _reversed_indices(voice: ExportedVoice, pattern: str, first: int) -> list[in
     """The numbers of a flow's steps; the graph must run them from the last to `first`, every second one."""
     indices = voice.indices(pattern)
     if not indices or indices != list(range(first, indices[0] + 1, 2))[::-1]:
-        raise voice.error(f"the steps {pattern!r} run in the order {indices}, not by twos down to {first}")
+        raise voice.error(f"the steps {pattern!r} run in the order {reprlib.repr(indices)}, not by twos down to {first}")
     return indices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .architecture import VitsConfig
 
 BYTES_PER_VALUE = 4
-LIVE_TENSORS = 4
+LIVE_TENSORS = 5
 BASE_BYTES = 16 << 20
 
 

@@ -13,18 +13,19 @@ weights, except for these, found through the graph instead:
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator
 
 from ...errors import ModelFileError
 from ...weights.onnx import OnnxGraph, OnnxNode
 from ...weights.raw import RawTensor
+from .architecture import MAX_BLOCKS, MAX_CHANNELS, MAX_DILATION
 
 EMBEDDING = "enc_p.emb.weight"
 SPEAKERS = "emb_g.weight"
 _ROOTS = ("enc_p.", "dp.", "flow.", "dec.", "emb_g.")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _TRAINING_ONLY = re.compile(r"enc_q\.|dp\.post_|dp\.flows\.(0\.logs$|1\.)")
-_MAX_SIZE = 1 << 20
 _MAX_CONSTANT_BYTES = 64
 
 
@@ -57,10 +58,12 @@ class ExportedVoice:
         return module in self.convolutions
 
     def count(self, pattern: str) -> int:
-        """How many convolutions `pattern` with 0, 1, 2 … in place of {} the graph runs."""
+        """How many convolutions `pattern` with 0, 1, 2 … in place of {} the graph runs: MAX_BLOCKS at most."""
         count = 0
         while self.has(pattern.format(count)):
             count += 1
+            if count > MAX_BLOCKS:
+                raise self.error(f"it has more than {MAX_BLOCKS} convolutions {pattern!r}")
         return count
 
     def indices(self, pattern: str) -> list[int]:
@@ -75,7 +78,7 @@ class ExportedVoice:
     def dimensions(self, name: str, count: int) -> tuple[int, ...]:
         """The shape of the weight `name`, which must have `count` dimensions, none of them empty."""
         shape = self.weight(name).shape
-        if len(shape) != count or not all(1 <= size <= _MAX_SIZE for size in shape):
+        if len(shape) != count or not all(1 <= size <= MAX_CHANNELS for size in shape):
             raise self.error(f"the weight {name!r} has the shape {list(shape)}; {count} dimensions are needed")
         return shape
 
@@ -91,8 +94,8 @@ class ExportedVoice:
         node, size = self._node(module), self.kernel_size(module)
         dilations = node.integers("dilations", (1,))
         padding = dilations[0] * (size - 1) // 2
-        if len(dilations) != 1 or not 1 <= dilations[0] <= 4096:
-            raise self.error(f"{module!r} has the dilations {list(dilations)}")
+        if len(dilations) != 1 or not 1 <= dilations[0] <= MAX_DILATION:
+            raise self.error(f"{module!r} has the dilations {reprlib.repr(list(dilations))}")
         if node.integers("strides", (1,)) != (1,) or node.integers("pads", (0, 0)) != (padding, padding):
             raise self.error(f"{module!r} changes the length of its input")
         return dilations[0]
@@ -104,7 +107,7 @@ class ExportedVoice:
         padding = (size - strides[0]) // 2
         plain = node.integers("output_padding", (0,)) == (0,) and node.integers("dilations", (1,)) == (1,)
         if node.op_type != "ConvTranspose" or not 1 <= strides[0] <= size or (size - strides[0]) % 2 or not plain:
-            raise self.error(f"{module!r} lengthens by {list(strides)} with a kernel of {size}, which is not supported")
+            raise self.error(f"{module!r} lengthens by {reprlib.repr(list(strides))} with a kernel of {size}, which is not supported")
         if len(strides) != 1 or node.integers("pads", (0, 0)) != (padding, padding):
             raise self.error(f"{module!r} gives another length than its input's times {strides[0]}")
         return strides[0]
@@ -130,6 +133,8 @@ class ExportedVoice:
         modules = set(_module_names(node))
         if len(modules) > 1:
             raise self.error(f"node {node.name!r} could be any of {', '.join(sorted(modules))}")
+        if modules and len(node.inputs) < 2:
+            raise self.error(f"the convolution {modules.pop()!r} has no weight")
         for module in modules:
             if module in self.convolutions:
                 raise self.error(f"the convolution {module!r} occurs twice")
@@ -157,9 +162,10 @@ class ExportedVoice:
     def duration_scale(self) -> tuple[RawTensor, list[str]]:
         """What the last step of the duration flow multiplies by: a constant, and the functions to apply to it."""
         for node in self.graph.consumers.get("dp.flows.0.m", ()):
-            for product in self.graph.consumers.get(node.outputs[0], ()) if node.op_type == "Sub" else ():
+            difference = node.outputs[0] if node.op_type == "Sub" and node.outputs else ""
+            for product in self.graph.consumers.get(difference, ()) if difference else ():
                 if product.op_type == "Mul":
-                    other = next((name for name in product.inputs if name != node.outputs[0]), "")
+                    other = next((name for name in product.inputs if name != difference), "")
                     return self._folded(other)
         raise self.error("the scale of the duration flow 'dp.flows.0' is missing")
 
@@ -167,7 +173,7 @@ class ExportedVoice:
         functions: list[str] = []
         while (tensor := self.graph.constant(name)) is None:
             node = self.graph.producers.get(self.graph.source(name))
-            if node is None or node.op_type not in ("Exp", "Neg") or len(functions) > 4:
+            if node is None or node.op_type not in ("Exp", "Neg") or len(node.inputs) != 1 or len(functions) > 4:
                 raise self.error("the scale of the duration flow 'dp.flows.0' is no constant")
             functions.insert(0, node.op_type)
             name = node.inputs[0]

@@ -45,13 +45,14 @@ class Coupling(nn.Module):
         self.speaker = Conv(speaker_channels, 2 * config.channels * layers) if speaker_channels else None
         self.output = Conv(config.channels, half)
 
-    def forward(self, z: Tensor, speaker: Tensor | None) -> Tensor:
+    def forward(self, z: Tensor, speaker: Tensor | None, check: Callable[[], None]) -> Tensor:
         """z: (1, latent channels, 1, frames). speaker: (1, speaker channels, 1, 1)."""
         fixed, moved = z.chunk(2, dim=1)
         x = self.input(fixed)
         speakers = self.speaker(speaker).chunk(len(self.layers), dim=1) if self.speaker is not None else ()
         total: Tensor | None = None
         for index, layer in enumerate(self.layers):
+            check()
             y = layer(x, speakers[index] if speakers else None)
             if y.shape[1] != x.shape[1]:
                 added, y = y.chunk(2, dim=1)
@@ -68,8 +69,7 @@ class Flow(nn.Module):
         self.couplings = nn.ModuleList(Coupling(latent_channels, speaker_channels, config) for _ in range(config.flows))
 
     def forward(self, z: Tensor, speaker: Tensor | None, check: Callable[[], None]) -> Tensor:
-        """z: (1, latent channels, 1, frames), also returned. `check` raises to cancel; called before each coupling."""
+        """z: (1, latent channels, 1, frames), also returned. `check` raises to cancel; called before each layer."""
         for coupling in self.couplings:
-            check()
-            z = coupling(z.flip(1), speaker)
+            z = coupling(z.flip(1), speaker, check)
         return z

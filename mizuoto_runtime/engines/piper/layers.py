@@ -27,7 +27,7 @@ class Conv(nn.Conv1d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.kernel_size[0] == 1:
-            return functional.linear(x.permute(0, 2, 3, 1), self.weight[:, :, 0], self.bias).permute(0, 3, 1, 2)
+            return functional.linear(x[0, :, 0].T, self.weight[:, :, 0], self.bias).T[None, :, None]
         if self.groups == 1 and x.shape[3] <= SHORT_LENGTH and x.device.type == "cpu":
             return self._short(x)
         weight = self.weight.unsqueeze(2)

@@ -155,7 +155,7 @@ def stretch(encoded: Encoded, noise: Tensor, noise_scale: float) -> Tensor:
 
 def _whole_frames(lengths: Tensor) -> Tensor:
     """Durations (symbols) rounded up to whole frames."""
-    total = float(lengths.double().sum())
+    total = float(lengths.cpu().double().sum())
     if math.isnan(total):
         raise ModelFileError("the voice's durations are not numbers, so its weights are damaged; download it again")
     if total > MAX_FRAMES:

@@ -25,8 +25,9 @@ from .weights import load_voice
 
 @dataclass(frozen=True)
 class PiperModel:
-    """An open voice."""
+    """An open voice. name: what tells it from others."""
 
+    name: str
     config: PiperConfig
     vits: VitsConfig
     encoder: ModelHandle
@@ -35,15 +36,17 @@ class PiperModel:
 
 @dataclass(frozen=True)
 class Speaker:
-    """One speaker of a voice, by number."""
+    """One speaker of the voice called `voice`, by number."""
 
+    voice: str
     id: int
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A text's sentences as the encoder left them, on the CPU."""
+    """A text's sentences as the encoder of the voice called `voice` left them, on the CPU."""
 
+    voice: str
     sentences: tuple[Encoded, ...]
 
 
@@ -52,21 +55,21 @@ def load(files: ModelFiles, loader: Loader) -> PiperModel:
     assert files.path is not None
     voice = load_voice(files.path)
     encoder, decoder = loader.handle("encoder", voice.encoder), loader.handle("decoder", voice.decoder)
-    return PiperModel(voice.config, voice.vits, encoder, decoder)
+    return PiperModel(files.ref.model, voice.config, voice.vits, encoder, decoder)
 
 
 def voice(ctx: PhaseContext, model: PiperModel, *, speaker: str | None) -> Speaker:
     """The speaker called or numbered `speaker`; None: the voice's default."""
     config = model.config
     if speaker is None:
-        return Speaker(config.default_speaker_id)
+        return Speaker(model.name, config.default_speaker_id)
     number = config.speaker_id_map.get(speaker)
     if number is None and speaker.isascii() and speaker.isdigit() and int(speaker) < config.num_speakers:
         number = int(speaker)
     if number is None:
         numbers = "0" if config.num_speakers == 1 else f"0 to {config.num_speakers - 1}"
         raise UnknownName("speaker", speaker, [*config.speaker_id_map, f"the numbers {numbers}"])
-    return Speaker(number)
+    return Speaker(model.name, number)
 
 
 def encode(
@@ -80,7 +83,8 @@ def encode(
 ) -> Encoding:
     """Every sentence of `text`, encoded; None for a scale: the voice's own. InputError if nothing can be spoken."""
     config = model.config
-    speaker = voice or Speaker(config.default_speaker_id)
+    speaker = voice or Speaker(model.name, config.default_speaker_id)
+    _check_same_voice(model, "speaker", speaker.voice)
     note = reading_note(config)
     if note is not None:
         ctx.warn(note)
@@ -102,13 +106,14 @@ def encode(
     if not sentences:
         raise InputError("nothing in the text can be spoken by this voice; write words in its language")
     ctx.progress(len(pieces), len(pieces))
-    return Encoding(tuple(sentences))
+    return Encoding(model.name, tuple(sentences))
 
 
 def decode(
     ctx: PhaseContext, model: PiperModel, *, encoding: Encoding, noise_scale: float | None, sentence_silence: float
 ) -> Audio:
     """The sentences as audio, (1, length) at the voice's rate, joined without clicks."""
+    _check_same_voice(model, "encoding", encoding.voice)
     config = model.config
     scale = config.noise_scale if noise_scale is None else noise_scale
     joiner = Joiner(config.sample_rate_hz, silence_seconds=sentence_silence)
@@ -117,6 +122,11 @@ def decode(
         joiner.add(_decode(ctx, model, sentence, scale))
     ctx.progress(len(encoding.sentences), len(encoding.sentences))
     return Audio(joiner.finish(), config.sample_rate_hz)
+
+
+def _check_same_voice(model: PiperModel, what: str, voice: str) -> None:
+    if voice != model.name:
+        raise InputError(f"the {what} is of the voice {voice!r}, the model {model.name!r}; connect one model to both")
 
 
 def _sentence_ids(ctx: PhaseContext, config: PiperConfig, text: str) -> Iterator[list[int]]:
@@ -137,7 +147,12 @@ def _encode(
     def compute() -> Encoded:
         batch = torch.tensor([ids], device=ctx.device)
         encoded: Encoded = module(
-            batch, noise=noise, noise_w=noise_w, length_scale=length_scale, speaker_id=speaker.id
+            batch,
+            noise=noise,
+            noise_w=noise_w,
+            length_scale=length_scale,
+            speaker_id=speaker.id,
+            check=ctx.check,
         )
         return _moved(encoded, "cpu")
 

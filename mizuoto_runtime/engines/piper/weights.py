@@ -27,6 +27,8 @@ from .export import ExportedVoice
 from .model import VoiceDecoder, VoiceEncoder
 
 FORM = "piper-1"
+UNSTATED_HOP_LENGTH = 256
+"""What `PiperConfig.hop_length` is for settings that leave it out; so this value says nothing about the model."""
 _log = logging.getLogger(__name__)
 
 
@@ -140,6 +142,9 @@ def _empty(vits: VitsConfig) -> nn.ModuleDict:
 
 def _build(vits: VitsConfig, tensors: Mapping[str, Tensor]) -> tuple[VoiceEncoder, VoiceDecoder]:
     modules = _empty(vits)
+    other = next((name for name, tensor in tensors.items() if tensor.dtype != torch.float32), None)
+    if other is not None:
+        raise ValueError(f"{other} is {tensors[other].dtype}, not float32")
     modules.load_state_dict(tensors, strict=True, assign=True)
     modules.requires_grad_(False).eval()
     encoder, decoder = modules["encoder"], modules["decoder"]
@@ -153,6 +158,11 @@ def _check_agreement(config: PiperConfig, vits: VitsConfig, config_path: Path) -
         raise ModelFileError(
             f"{config_path}: phoneme_id_map goes up to {highest}, but the model has {vits.num_symbols} symbols; "
             "the two files belong to different voices"
+        )
+    if config.hop_length not in (UNSTATED_HOP_LENGTH, vits.hop_length):
+        raise ModelFileError(
+            f"{config_path}: hop_length is {config.hop_length}, but the model makes {vits.hop_length} samples of each "
+            "frame; the two files belong to different voices"
         )
     if config.num_speakers != vits.num_speakers:
         raise ModelFileError(

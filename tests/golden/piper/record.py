@@ -111,7 +111,7 @@ def make_model(options: dict[str, Any], seed: int) -> VitsModel:
 
 
 def set_loudness(model: VitsModel, options: dict[str, Any]) -> None:
-    """Scale the last convolution so that the samples' peak is about PEAK, since random weights may give near silence."""
+    """Scale the last convolution so that the peak is about PEAK; random weights may give near silence."""
     speaker = torch.tensor([0]) if options.get("num_speakers", 1) > 1 else None
     with torch.no_grad():
         ids = torch.arange(SYMBOLS)[None]

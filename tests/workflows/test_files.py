@@ -1,0 +1,69 @@
+"""The shipped workflows: what lies where, and that each API file runs through the queue to audio."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import numpy
+import pytest
+
+from devtools.client import ComfyClient
+from devtools.workflow import load_prompt
+from tests.nodes import prompts
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORKFLOWS = ROOT / "workflows"
+NAMES = sorted(path.stem for path in WORKFLOWS.glob("*.json"))
+
+
+def test_each_workflow_has_an_api_file_and_a_picture() -> None:
+    assert {"piper_speak", "piper_phases"} <= set(NAMES)
+    assert sorted(path.stem for path in (WORKFLOWS / "api").iterdir()) == NAMES
+    assert sorted(path.stem for path in WORKFLOWS.glob("*.jpg")) == NAMES
+    assert {path.suffix for path in WORKFLOWS.iterdir() if path.is_file()} == {".json", ".jpg"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_picture_is_a_picture(name: str) -> None:
+    with av.open(str(WORKFLOWS / f"{name}.jpg")) as container:
+        frame = next(container.decode(video=0))
+    assert frame.width >= 800 and frame.height >= 400
+    assert numpy.std(frame.to_ndarray(format="gray")) > 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_editors_file_is_tidy(name: str) -> None:
+    text = (WORKFLOWS / f"{name}.json").read_text(encoding="utf-8")
+    workflow = json.loads(text)
+    notes = [node for node in workflow["nodes"] if node["type"] == "MarkdownNote"]
+    assert len(notes) == 1 and len(notes[0]["widgets_values"][0]) > 40
+    boxes = [(*node["pos"], *node["size"]) for node in workflow["nodes"]]
+    for index, (x, y, width, height) in enumerate(boxes):
+        for other_x, other_y, other_width, other_height in boxes[index + 1 :]:
+            apart_x = x + width <= other_x or other_x + other_width <= x
+            apart_y = y + height <= other_y or other_y + other_height <= y
+            assert apart_x or apart_y, "two nodes overlap"
+    assert "undefined" not in text and "null, null" not in text
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", NAMES)
+def test_the_api_file_runs_to_audio(client: ComfyClient, name: str) -> None:
+    entry = client.run(load_prompt(WORKFLOWS / "api" / f"{name}.json"))
+    audio, rate_hz = prompts.samples(client, entry)
+    report = prompts.report(entry)
+    assert rate_hz == report["sample_rate_hz"] == 22_050
+    assert audio.shape[1] == report["length_samples"]
+    assert audio.shape[1] / rate_hz > 3
+    assert 0.01 < numpy.sqrt(numpy.mean(audio**2)) < 0.5
+
+
+@pytest.mark.server
+def test_the_template_browser_lists_them(client: ComfyClient) -> None:
+    assert sorted(client.get_json("/api/workflow_templates")["mizuoto"]) == NAMES
+    for name in NAMES:
+        for suffix in ("json", "jpg"):
+            served = client.request(f"/api/workflow_templates/mizuoto/{name}.{suffix}")
+            assert served == (WORKFLOWS / f"{name}.{suffix}").read_bytes()
