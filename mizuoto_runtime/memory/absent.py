@@ -18,7 +18,8 @@ _DESCRIPTIONS = frozenset(
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "ndim", "is_meta", "grad")
 )
 _QUESTIONS = frozenset(
-    (Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.element_size, Tensor.is_floating_point, Tensor.__repr__)
+    getattr(Tensor, name)
+    for name in ("size", "dim", "numel", "stride", "element_size", "is_floating_point", "is_complex", "__repr__")
 )
 
 
@@ -31,10 +32,14 @@ class AbsentWeight(nn.Parameter):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if func in _DESCRIPTIONS or func in _QUESTIONS:
-            return super().__torch_function__(func, types, args, kwargs or {})
+            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         raise AbsentWeightError(
             f"{getattr(func, '__name__', func)} reads a weight that isn't on the device: the component is used outside "
             "its phase, or the weight outside its layer's forward (mark it as fixed)"

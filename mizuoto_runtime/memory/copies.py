@@ -55,7 +55,7 @@ class CopiesAhead:
 
     def __init__(self, device: torch.device, streams: int) -> None:
         self._device = device
-        self._streams = [torch.cuda.Stream(device) for _ in range(streams)]
+        self._streams = [torch.cuda.Stream(device) for _ in range(streams)]  # type: ignore[no-untyped-call]
         self._turn = 0
         self._last_use: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -70,7 +70,7 @@ class CopiesAhead:
             if used is not None:
                 stream.wait_event(used)
             target.copy_(source, non_blocking=True)
-            done = torch.cuda.Event()
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record(stream)
         target.record_stream(stream)
         return done
@@ -79,6 +79,6 @@ class CopiesAhead:
         torch.cuda.current_stream(self._device).wait_event(ticket)
 
     def used(self, slot: object) -> None:
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         self._last_use[slot] = event

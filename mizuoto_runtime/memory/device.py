@@ -107,7 +107,9 @@ class SimulatedDevice:
         with self._lock:
             free = self.size_bytes - self._charged_bytes
             if size_bytes > free:
-                raise NotEnoughMemory(f"{self.name}: {size_bytes:,} bytes are needed, {free:,} of {self.size_bytes:,} free")
+                raise NotEnoughMemory(
+                    f"{self.name}: {size_bytes:,} bytes are needed, {free:,} of {self.size_bytes:,} are free"
+                )
             self._charged_bytes += size_bytes
             self.peak_bytes = max(self.peak_bytes, self._charged_bytes)
         try:

@@ -68,7 +68,8 @@ def raw_bytes(tensor: Tensor) -> Tensor:
     size_bytes = extent_bytes(tensor)
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     start = tensor.storage_offset() * tensor.element_size()
-    return whole.set_(tensor.untyped_storage(), start, (size_bytes,))  # type: ignore[call-overload]
+    raw: Tensor = whole.set_(tensor.untyped_storage(), start, (size_bytes,))  # type: ignore[call-overload]
+    return raw
 
 
 class WeightGroup:

@@ -1,7 +1,7 @@
 """A handle on one component's weights: how they are divided, where they are, and what moves when they are placed.
 
-Off the device everything hangs in RAM. Whole: every group is resident, and no call goes through a gate. Partial: the fixed
-part and the resident units are on the device, the other units stream.
+Off the device everything hangs in RAM. Whole: every group is resident, and no call goes through a gate. Partial: the
+fixed part and the resident units are on the device, the other units stream.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ NOTICEABLE = 0.25
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a handle is to be, and how. budget_bytes: for everything that it holds there; slots: copies held at once."""
+    """Where a handle is to be, and how.
+
+    budget_bytes: for everything that it holds there. slots: copies that are held at once.
+    """
 
     device: Device
     budget_bytes: int
@@ -103,8 +106,18 @@ class ModelHandle:
         """Bytes of weights that are on the device."""
         if self._division is None or self._device is None:
             return 0
-        resident = sum(unit.group.size_bytes for unit in self._division.units if unit.group.placed_block is not None)
-        return self.fixed_bytes + resident
+        placed = sum(group.size_bytes for group in self._division.groups if group.placed_block is not None)
+        return placed + (_opaque_bytes(self._division.opaque) if self._plan is not None else 0)
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """Names of the units that are on the device, in running order."""
+        return tuple(unit.name for unit in self.division.units if unit.group.placed_block is not None)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes copied since the handle began to stream."""
+        return 0 if self._streamer is None else self._streamer.streamed_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -212,6 +225,22 @@ class ModelHandle:
             self._device = None
             self.cap_bytes = None
             return freed
+
+    def enter(self) -> None:
+        """A phase begins to use the handle; it doesn't yield until `leave`."""
+        with self.lock:
+            self._users += 1
+
+    def leave(self, clock: int) -> None:
+        """A phase that used the handle has ended, at this time of the manager's clock."""
+        with self.lock:
+            self._users -= 1
+            self.last_used = clock
+
+    def drop_copies(self) -> None:
+        """Forget the copies in the slots."""
+        if self._streamer is not None:
+            self._streamer.drop()
 
     def learn(self) -> None:
         """Take over how often each unit ran since the last time, relative to the one that ran most."""

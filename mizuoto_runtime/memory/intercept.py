@@ -1,7 +1,7 @@
 """Calls of a module go through a gate first, without hooks: its class is exchanged for a subclass of the same name.
 
-A subclass costs one Python call where hooks cost several, runs before weight_norm's own hooks, and sees every way out of
-a call, also those that aren't exceptions. Copies and pickles of the module are of the original class.
+A subclass costs one Python call where hooks cost several, runs before weight_norm's own hooks, and sees every way out
+of a call, also those that aren't exceptions. Copies and pickles of the module are of the original class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def intercept(module: nn.Module, gate: Gate) -> None:
     """Let `gate` know of each call of `module` until `release`."""
     early = bool(module._forward_pre_hooks)
     module.__dict__[GATE] = gate
-    module.__class__ = _gated(original_class(module), early)
+    module.__class__ = _gated(original_class(module), early)  # type: ignore[arg-type]
 
 
 def release(module: nn.Module) -> None:
@@ -99,6 +99,6 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 def _refuse_conversion(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     raise RuntimeError(
-        f"the weights of this {original_class(module).__name__} are being streamed, so they can't be converted or moved; "
-        "unload the model first, or use handle.replace(module)"
+        f"the weights of this {original_class(module).__name__} are being streamed, so they can't be converted or "
+        "moved; unload the model first, or use handle.replace(module)"
     )

@@ -1,7 +1,7 @@
 """Which units stay on the device and which stream: arithmetic on sizes, without torch.
 
-A streamed unit is copied each time it runs, so a resident one saves `runs · size_bytes` a request. Streaming needs room for
-the copies that are held at once. The plan is the choice that copies the fewest bytes within the budget.
+A streamed unit is copied each time it runs, so a resident one saves `runs · size_bytes` a request. Streaming needs room
+for the copies that are held at once. The plan is the choice that copies the fewest bytes within the budget.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class UnitCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """resident: names that stay. slot_bytes: size of one copy; slots: how many are held at once. fits: within budget."""
+    """resident: names that stay. slot_bytes: size of one copy; slots: how many are held at once; fits: in budget."""
 
     resident: frozenset[str]
     slot_bytes: int

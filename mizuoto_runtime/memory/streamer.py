@@ -205,8 +205,9 @@ class Streamer:
 
     def _followers(self, unit: StreamedUnit) -> list[StreamedUnit]:
         found: list[StreamedUnit] = []
-        current = self._next.get(unit)
-        while current is not None and current is not unit and current not in found and len(found) < len(self._slots) - 1:
-            found.append(current)
-            current = self._next.get(current)
+        following = self._next.get(unit)
+        while following not in (None, unit, *found) and len(found) < len(self._slots) - 1:
+            assert following is not None
+            found.append(following)
+            following = self._next.get(following)
         return found

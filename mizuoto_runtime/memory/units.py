@@ -1,7 +1,7 @@
 """Which weights of a module move together, and which stay on the device whenever the module is there.
 
-A unit is a child of a list of layers, or what the module itself names. Weights of a unit stream if they are read only in
-their own layer's forward; everything else is fixed.
+A unit is a child of a list of layers, or what the module itself names. Weights of a unit stream if they are read only
+in their own layer's forward; everything else is fixed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _belonging(layer: nn.Module) -> Iterator[nn.Module]:
     if isinstance(layer, nn.MultiheadAttention):
         yield layer.out_proj
     if parametrize.is_parametrized(layer):
-        yield from layer.parametrizations.values()  # type: ignore[union-attr, operator]
+        yield from layer.parametrizations.values()  # type: ignore[operator]
 
 
 def _gated(root: nn.Module, layers: list[nn.Module]) -> list[nn.Module]:
