@@ -6,6 +6,7 @@ fixed part and the resident units are on the device, the other units stream.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class ModelHandle:
         self._streamer: Streamer | None = None
         self._gates: dict[str, StreamedUnit | CountedUnit] = {}
         self._users = 0
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.unload()
 
     @property
     def busy(self) -> bool:

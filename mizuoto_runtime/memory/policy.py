@@ -29,13 +29,16 @@ class VramPolicy:
     wait_seconds: float = 600.0
 
 
-def policy_from(settings: Settings, device_type: str) -> VramPolicy:
-    """The policy that `settings` make for devices of `device_type`, as torch names it."""
+def policy_from(settings: Settings, device_type: str, *, shared: bool) -> VramPolicy:
+    """The policy that `settings` make for devices of `device_type`, as torch names it.
+
+    shared: an application around the runtime shares the device; then the reserve is its business, not ours too.
+    """
     streams = settings.integer("compute.async_offload")
     mode = settings.text("compute.vram_mode")
     return VramPolicy(
         mode="normal" if mode == "auto" else cast(VramMode, mode),
-        reserve_bytes=settings.integer("compute.vram_reserve_mb") * MB,
+        reserve_bytes=0 if shared else settings.integer("compute.vram_reserve_mb") * MB,
         limit_bytes=settings.integer("compute.vram_limit_mb") * MB,
         keep_host=settings.text("compute.host_copies") == "on",
         side_streams=streams if streams >= 0 else (2 if device_type == "cuda" else 0),
