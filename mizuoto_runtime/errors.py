@@ -44,5 +44,9 @@ class MissingDependency(MizuotoError):
     """A Python package that this one engine or language needs and that isn't installed."""
 
 
+class NotEnoughMemory(MizuotoError):
+    """An allocation failed; the message says how much was asked for and how much was free."""
+
+
 class Cancelled(MizuotoError):
     """The request was cancelled by whoever made it."""

@@ -15,10 +15,11 @@ from .engines.registry import engine_module, engine_spec
 from .engines.spec import EngineSpec, Phase
 from .library import ModelFiles, ModelLibrary, roots_from
 from .loader import LoadedModel, Loader
-from .memory.device import checked_device
+from .memory.device import DeviceService, checked_device
 from .memory.host import Host, StandaloneHost
 from .memory.manager import ModelManager
 from .memory.phase import Callbacks, PhaseContext
+from .memory.policy import policy_from
 from .meta import output_meta
 from .seeds import generator
 from .settings import Settings, resolve
@@ -47,7 +48,7 @@ class Session:
     ) -> None:
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
-        self.manager = ModelManager(host or StandaloneHost(checked_device(self.settings.text("compute.device"))))
+        self.manager = _manager(self.settings, host)
         self._models: OrderedDict[tuple[object, ...], LoadedModel] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -143,6 +144,14 @@ def finished(artifact: Artifact) -> Output:
     if not isinstance(artifact.value, Audio):
         raise TypeError(f"{artifact.type} isn't audio")
     return Output(artifact.value, output_meta(artifact.value, artifact.reports))
+
+
+def _manager(settings: Settings, host: Host | None) -> ModelManager:
+    simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
+    host = host or StandaloneHost(checked_device(settings.text("compute.device")))
+    devices = DeviceService({"cpu": simulated_bytes} if simulated_bytes else None, strict=True)
+    policy = policy_from(settings, host.device().partition(":")[0], shared=host.shares_device)
+    return ModelManager(host, devices, lambda: policy)
 
 
 def _load(files: ModelFiles) -> LoadedModel:

@@ -21,6 +21,7 @@ class Setting:
     help: str
     low: float | None = None
     high: float | None = None
+    choices: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
@@ -35,6 +36,8 @@ class Setting:
         if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
             raise InputError(f"setting {self.name} ({source}) is {value!r}; it must be of type {wanted.__name__}")
         self._check_range(value, source)
+        if self.choices and value not in self.choices:
+            raise UnknownName(f"value of setting {self.name} ({source})", value, self.choices)
         return value
 
     def _check_range(self, value: int | float | bool | str, source: str) -> None:
@@ -57,6 +60,19 @@ class Setting:
 
 SETTINGS = (
     Setting(name="compute.device", default="", help="torch device to run on; empty: the host's choice, else cpu"),
+    Setting(
+        name="compute.vram_mode",
+        default="auto",
+        choices=("auto", "high", "normal", "low", "none", "shared"),
+        help="how much of a model stays on the device: high all, none nothing that can stream",
+    ),
+    Setting(name="compute.vram_reserve_mb", default=1024, low=0, high=1 << 20, help="device memory left to others"),
+    Setting(name="compute.vram_limit_mb", default=0, low=0, high=1 << 20, help="most to hold on a device; 0: all"),
+    Setting(name="compute.host_copies", default="on", choices=("on", "off"), help="keep placed weights in RAM too"),
+    Setting(name="compute.async_offload", default=-1, low=-1, high=8, help="side streams; -1: 2 on NVIDIA and AMD"),
+    Setting(name="compute.oom_retry", default=True, help="run a phase again, with the same result, if memory ran out"),
+    Setting(name="compute.oom_fallback", default=False, help="then allow thriftier ways with slightly other results"),
+    Setting(name="compute.simulate_vram_mb", default=0, low=0, high=1 << 20, help="play a device on the CPU; 0: off"),
     Setting(name="compute.max_resident_models", default=3, low=1, high=64, help="models kept loaded at once"),
     Setting(name="paths.models", default="", help="folders of models, separated as in PATH; empty: ~/.mizuoto/models"),
 )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import NotEnoughMemory
 from ..types import ComponentMemory, MemoryReport, Progress
+from . import current
+from .current import RunningPhase
 from .handle import ModelHandle
 from .manager import ModelManager
+from .oom import is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Generator
 
 Result = TypeVar("Result")
+MAX_RETRIES = 2
 
 
 def _no_progress(progress: Progress) -> None:
@@ -49,7 +54,9 @@ class PhaseContext:
     callbacks: Callbacks = field(default_factory=Callbacks)
     applied: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _used: dict[str, ModelHandle] = field(default_factory=dict)
+    _components: dict[str, ComponentMemory] = field(default_factory=dict)
+    _streamed_bytes: int = 0
+    _partial: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -60,9 +67,14 @@ class PhaseContext:
     def use(self, handles: Sequence[ModelHandle], memory: int) -> Iterator[None]:
         """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2)."""
         self.check()
-        with self.manager.load(handles, memory):
-            self._used.update({handle.name: handle for handle in handles})
-            yield
+        running = RunningPhase(self.check, handles=tuple(handles), outer=current.phase())
+        try:
+            with self.manager.load(handles, memory, running):
+                yield
+                self._note(handles)
+        finally:
+            self._streamed_bytes += running.streamed_bytes
+            self._partial.update(running.partial)
 
     def run(
         self,
@@ -75,11 +87,40 @@ class PhaseContext:
     ) -> Result:
         """Return `fn()` with `handles` on the device and `memory` bytes of room (P3).
 
-        `name` is the step's name in reports. `generators` are those besides `rng` that `fn` draws from. `fallback` is
-        a thriftier way of the engine: (what it is, the function).
+        `name` is the step's name in reports. If memory runs out, other handles leave, these may hold half, the
+        generators, `rng` among them, are set back, and `fn` runs again: the same numbers, only slower; twice at most
+        (O1). `generators` are those besides `rng` that `fn` draws from. `fallback`: what a thriftier way of the engine
+        is called, and its function; tried last if `compute.oom_fallback` is on, and noted in the output (O2).
         """
-        with self.use(handles, memory):
-            return fn()
+        attempt = _Attempt(self, (self.rng, *generators))
+        retries = MAX_RETRIES if self.manager.policy.oom_retry else 0
+        for retry in range(retries + 1):
+            outcome = attempt.run(handles, fn, memory)
+            if not isinstance(outcome, NotEnoughMemory):
+                self._note_retries(name, retry)
+                return outcome
+            if retry < retries:
+                self.manager.after_oom(handles)
+        if fallback is None or not self.manager.policy.oom_fallback:
+            raise NotEnoughMemory(f"{self.phase}, {name}: {outcome}; shorten the text, or free memory of the device")
+        what, thrifty = fallback
+        outcome = attempt.run(handles, thrifty, 0)
+        if isinstance(outcome, NotEnoughMemory):
+            raise NotEnoughMemory(f"{self.phase}, {name}: {outcome}, even with {what}")
+        self.applied.setdefault("fallbacks", []).append(what)  # type: ignore[attr-defined]
+        self.warn(f"{name}: memory ran out, so {what} was used; the result differs slightly")
+        return outcome
+
+    def _note_retries(self, name: str, retries: int) -> None:
+        if retries:
+            self.applied["oom_retries"] = int(str(self.applied.get("oom_retries", 0))) + retries
+            self.warn(f"{name}: memory ran out {retries} times; ran again with more weights streamed, the same result")
+
+    def _note(self, handles: Sequence[ModelHandle]) -> None:
+        for handle in handles:
+            self._components[handle.name] = ComponentMemory(
+                size_bytes=handle.size_bytes, loaded_bytes=self.manager.loaded_bytes(handle)
+            )
 
     def check(self) -> None:
         """Raise if the request was cancelled."""
@@ -97,8 +138,32 @@ class PhaseContext:
 
     def memory_report(self) -> MemoryReport:
         """What the handles used so far hold."""
-        components = {
-            handle.name: ComponentMemory(size_bytes=handle.size_bytes, loaded_bytes=handle.loaded_bytes_on(self.device))
-            for handle in self._used.values()
-        }
-        return MemoryReport(device=self.device, components=components)
+        return MemoryReport(
+            device=self.device,
+            components=dict(self._components),
+            streamed_bytes=self._streamed_bytes,
+            partial=dict(self._partial),
+        )
+
+
+class _Attempt:
+    """Runs a function again from the same state: its generators, the notes and the warnings of the phase."""
+
+    def __init__(self, ctx: PhaseContext, generators: Sequence[Generator]) -> None:
+        self._ctx = ctx
+        self._states = [(generator, generator.get_state()) for generator in generators]
+        self._notes = dict(ctx.applied), list(ctx.warnings)
+
+    def run(self, handles: Sequence[ModelHandle], fn: Callable[[], Result], memory: int) -> Result | NotEnoughMemory:
+        """`fn()`, or a NotEnoughMemory without the frames of the attempt, which hold its tensors."""
+        for generator, state in self._states:
+            generator.set_state(state)
+        applied, warnings = self._notes
+        self._ctx.applied, self._ctx.warnings = dict(applied), list(warnings)
+        try:
+            with self._ctx.use(handles, memory):
+                return fn()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return NotEnoughMemory(str(error))

@@ -1,0 +1,65 @@
+"""The phase that runs on this thread: what a copy deep inside a model's forward reports to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .handle import ModelHandle
+
+
+@dataclass
+class RunningPhase:
+    """check: raises to cancel. streamed_bytes: copied so far. partial: why a component isn't whole, by its name.
+
+    handles: those that the phase uses; outer: the phase around it in the same request.
+    """
+
+    check: Callable[[], None]
+    streamed_bytes: int = 0
+    partial: dict[str, dict[str, object]] = field(default_factory=dict)
+    handles: tuple[ModelHandle, ...] = ()
+    outer: RunningPhase | None = None
+
+    def all_handles(self) -> set[ModelHandle]:
+        """The handles of this phase and of those around it."""
+        around = self.outer.all_handles() if self.outer is not None else set()
+        return around | set(self.handles)
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def running(phase: RunningPhase) -> Iterator[None]:
+    """Make `phase` the one that runs on this thread; phases nest."""
+    around = getattr(_thread, "phase", None)
+    _thread.phase = phase
+    try:
+        yield
+    finally:
+        _thread.phase = around
+
+
+def phase() -> RunningPhase | None:
+    """The phase that runs on this thread."""
+    found: RunningPhase | None = getattr(_thread, "phase", None)
+    return found
+
+
+def check() -> None:
+    """Raise if the phase that runs here was cancelled."""
+    running_phase = phase()
+    if running_phase is not None:
+        running_phase.check()
+
+
+def streamed(size_bytes: int) -> None:
+    """Count a copy for the phase that runs here."""
+    running_phase = phase()
+    if running_phase is not None:
+        running_phase.streamed_bytes += size_bytes

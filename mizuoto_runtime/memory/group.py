@@ -1,0 +1,208 @@
+"""Weights that move together, laid out in one block: one copy places them, one lets them go.
+
+A tensor hangs in its module in one or more places (`module._parameters[name]`; tied weights in several). What moves is
+what hangs there: the host's tensor, or one that lies in a device's block. Modules stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .device import Device
+
+ALIGNMENT_BYTES = 64
+
+
+class Place(NamedTuple):
+    """Where a tensor hangs: container[key], a module's dictionary of parameters or buffers, or a list of them."""
+
+    container: Any
+    key: Any
+
+    def get(self) -> Tensor | None:
+        tensor: Tensor | None = self.container[self.key]
+        return tensor
+
+
+@dataclass(slots=True)
+class Entry:
+    """One distinct tensor of a group.
+
+    host: the tensor in RAM. placed: the one on the device, else None. offset_bytes: where it lies in the block.
+    """
+
+    name: str
+    host: Tensor
+    places: list[Place]
+    is_parameter: bool
+    offset_bytes: int = 0
+    placed: Tensor | None = None
+
+    def hang(self, tensor: Tensor) -> None:
+        for container, key in self.places:
+            container[key] = tensor
+
+    def view(self, block: Tensor) -> Tensor:
+        """The entry's tensor inside `block`, with the host's dtype, shape and strides."""
+        host = self.host
+        flat = block[self.offset_bytes : self.offset_bytes + extent_bytes(host)].view(host.dtype)
+        tensor = flat.as_strided(host.shape, host.stride())
+        return nn.Parameter(tensor, requires_grad=host.requires_grad) if self.is_parameter else tensor
+
+
+def extent_bytes(tensor: Tensor) -> int:
+    """Bytes from the tensor's first element to its last, both included."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def raw_bytes(tensor: Tensor) -> Tensor:
+    """The memory of `tensor`, from its first element to its last, as uint8; shares it."""
+    size_bytes = extent_bytes(tensor)
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    start = tensor.storage_offset() * tensor.element_size()
+    raw: Tensor = whole.set_(tensor.untyped_storage(), start, (size_bytes,))  # type: ignore[call-overload]
+    return raw
+
+
+class WeightGroup:
+    """Distinct tensors that move together.
+
+    size_bytes: the block's size. host_block: all of them in RAM, laid out as on the device; made when first needed.
+    """
+
+    def __init__(self, name: str, entries: Iterable[Entry]) -> None:
+        self.name = name
+        self.entries = list(entries)
+        self.host_block: Tensor | None = None
+        self.size_bytes = self._lay_out()
+        self._placed_version = 0
+        self._placed_block: Tensor | None = None
+
+    def _lay_out(self) -> int:
+        end = 0
+        for entry in self.entries:
+            entry.offset_bytes = end
+            end += -(-extent_bytes(entry.host) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return end
+
+    @property
+    def placed_block(self) -> Tensor | None:
+        """The block on the device while the group is resident there."""
+        return self._placed_block
+
+    def pack(self) -> Tensor:
+        """The host block. Built once: the weights move into it, and hang in their modules from there."""
+        if self.host_block is None:
+            with torch.inference_mode(False), torch.no_grad():
+                block = torch.empty(self.size_bytes, dtype=torch.uint8)
+                for entry in self.entries:
+                    self._move_in(entry, block)
+                self.host_block = block
+        return self.host_block
+
+    def _move_in(self, entry: Entry, block: Tensor) -> None:
+        before = entry.host
+        target = block[entry.offset_bytes : entry.offset_bytes + extent_bytes(before)]
+        target.copy_(raw_bytes(before))
+        entry.host = entry.view(block)
+        entry.hang(entry.host)
+
+    def views(self, block: Tensor) -> list[tuple[Any, Any, Tensor]]:
+        """(container, key, tensor in `block`) for every place of every entry."""
+        return [
+            (place.container, place.key, tensor)
+            for entry in self.entries
+            for tensor in (entry.view(block),)
+            for place in entry.places
+        ]
+
+    def hanging(self) -> list[tuple[Any, Any, Tensor]]:
+        """The same with the tensors that hang in the modules now."""
+        return [(*place, place.container[place.key]) for entry in self.entries for place in entry.places]
+
+    def place(self, device: Device, *, keep_host: bool) -> None:
+        """Make the group resident on `device`. NotEnoughMemory leaves it where it was.
+
+        keep_host: keep the tensors in RAM, so that leaving needs no transfer; else only their shapes are kept.
+        """
+        if self._placed_block is not None:
+            return
+        with torch.inference_mode(False), torch.no_grad():
+            block = device.allocate(self.size_bytes)
+            if self.host_block is not None:
+                block.copy_(self.host_block, non_blocking=self.host_block.is_pinned())
+            for entry in self.entries:
+                entry.placed = entry.view(block)
+                if self.host_block is None:
+                    raw_bytes(entry.placed).copy_(raw_bytes(entry.host))
+            for entry in self.entries:
+                assert entry.placed is not None
+                entry.hang(entry.placed)
+                if not keep_host:
+                    entry.host = _shape_of(entry.host)
+            if not keep_host:
+                self.host_block = None
+            self._placed_block = block
+            self._placed_version = block._version
+
+    def leave(self, absent: Callable[[Entry], Tensor] | None = None) -> int:
+        """Let the device's block go; returns its bytes. What was changed there is copied back first.
+
+        absent: makes what hangs in the modules instead of the host's tensors, where a device is strict.
+        """
+        if self._placed_block is None:
+            return 0
+        size_bytes = self.size_bytes
+        with torch.inference_mode(False), torch.no_grad():
+            rewritten = self._placed_block._version != self._placed_version
+            for entry in self.entries:
+                self._bring_back(entry, rewritten=rewritten)
+                entry.placed = None
+            self._placed_block = None
+            if self.host_block is None:
+                self.entries = [entry for entry in self.entries if entry.places]
+                self.size_bytes = self._lay_out()
+        self.hang_host(absent)
+        return size_bytes
+
+    def hang_host(self, absent: Callable[[Entry], Tensor] | None = None) -> None:
+        """Hang the host's tensors in the modules, or what `absent` makes of them."""
+        for entry in self.entries:
+            entry.hang(entry.host if absent is None else absent(entry))
+
+    def _bring_back(self, entry: Entry, *, rewritten: bool) -> None:
+        current = entry.places[0].get()
+        placed = entry.placed
+        assert placed is not None
+        untouched = current is placed and current.data_ptr() == placed.data_ptr() and not current.is_meta
+        if untouched and not entry.host.is_meta:
+            if rewritten or not entry.is_parameter:
+                entry.host.copy_(placed)
+            return
+        self.host_block = None
+        if current is None:
+            entry.places.clear()
+            return
+        copied = current.detach().to("cpu", copy=True)
+        if untouched:
+            copied = torch.empty(extent_bytes(placed), dtype=torch.uint8).copy_(raw_bytes(placed)).view(placed.dtype)
+            copied = copied.as_strided(placed.shape, placed.stride())
+        entry.host = nn.Parameter(copied, requires_grad=current.requires_grad) if entry.is_parameter else copied
+
+
+def _shape_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("meta").as_strided(tensor.shape, tensor.stride())
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of another kind than torch's own on `device`; a parameter stays one."""
+    there = tensor.detach().to(device)
+    return nn.Parameter(there, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there

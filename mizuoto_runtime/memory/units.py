@@ -1,0 +1,238 @@
+"""Which weights of a module move together, and which stay on the device whenever the module is there.
+
+A unit is a child of a list of layers, or what the module itself names. Weights of a unit stream if they are read only
+in their own layer's forward; everything else is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm
+
+from .group import Entry, Place, WeightGroup, extent_bytes
+
+MIN_UNIT_BYTES = 1 << 20
+MIN_STREAMED_BYTES = 64 << 10
+OUTSIZED = 4
+LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+Mark = str
+
+
+@dataclass(eq=False)
+class Unit:
+    """Weights that stream together.
+
+    modules: those whose calls need the weights. order: the unit's place among all units when the model runs.
+    """
+
+    name: str
+    group: WeightGroup
+    modules: list[nn.Module]
+    order: int
+    mark: Mark = "normal"
+
+
+@dataclass
+class Division:
+    """A module's weights, divided. opaque: tensors of other kinds than torch's own, which move one by one."""
+
+    fixed: WeightGroup
+    buffers: WeightGroup
+    units: list[Unit]
+    opaque: list[Entry]
+
+    @property
+    def groups(self) -> list[WeightGroup]:
+        return [self.fixed, self.buffers, *(unit.group for unit in self.units)]
+
+
+class _FlatWeights:
+    """The list in which a recurrent layer keeps its weights besides; the layer makes a new one now and then."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        self._layer = layer
+
+    def __getitem__(self, index: int) -> Tensor | None:
+        return self._layer._flat_weights[index]
+
+    def __setitem__(self, index: int, tensor: Tensor) -> None:
+        self._layer._flat_weights[index] = tensor
+
+
+@dataclass
+class _Found:
+    """A distinct tensor, the modules that own it, and whether it is of torch's own kind."""
+
+    entry: Entry
+    owners: list[nn.Module]
+    plain: bool
+
+
+def divide(
+    module: nn.Module, marks: Mapping[nn.Module, Mark], stays: Callable[[nn.Module], bool] = lambda module: False
+) -> Division:
+    """Divide the weights of `module`. stays: whether a module never leaves the CPU, with everything under it."""
+    found = _tensors(module, stays)
+    effective = _effective_marks(module, marks)
+    first = next(module.parameters(), None)
+    units: list[Unit] = []
+    streamed: set[int] = set() if first is None else {id(first)}
+    for name, root in unit_roots(module):
+        layers = [part for part in root.modules() if _streams(part, effective) and not stays(part)]
+        members = _members(layers, found, streamed)
+        size_bytes = sum(extent_bytes(item.entry.host) for item in members)
+        if size_bytes < MIN_STREAMED_BYTES:
+            continue
+        streamed.update(id(item.entry.host) for item in members)
+        group = WeightGroup(name, [item.entry for item in members])
+        units.append(Unit(name, group, _gated(root, layers), len(units), effective[root]))
+    streamed.discard(id(first))
+    rest = [item for key, item in found.items() if key not in streamed]
+    return Division(
+        fixed=WeightGroup("fixed", [item.entry for item in rest if item.plain and item.entry.is_parameter]),
+        buffers=WeightGroup("buffers", [item.entry for item in rest if item.plain and not item.entry.is_parameter]),
+        units=_numbered(_split(units)),
+        opaque=[item.entry for item in rest if not item.plain],
+    )
+
+
+def unit_roots(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules that are units, outermost first: what `memory_units()` names, else the larger children of lists."""
+    named = getattr(module, "memory_units", None)
+    if callable(named):
+        names = {part: path for path, part in module.named_modules()}
+        yield from ((_join(name, names[unit]), unit) for unit in named())
+        return
+    is_list = isinstance(module, (nn.ModuleList, nn.Sequential))
+    for key, child in module.named_children():
+        path = _join(name, key)
+        if is_list and _size_bytes(child) >= MIN_UNIT_BYTES:
+            yield path, child
+        else:
+            yield from unit_roots(child, path)
+
+
+def _join(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
+
+
+def _size_bytes(module: nn.Module) -> int:
+    return sum(extent_bytes(parameter) for parameter in module.parameters())
+
+
+def _tensors(module: nn.Module, stays: Callable[[nn.Module], bool]) -> dict[int, _Found]:
+    found: dict[int, _Found] = {}
+    for path, part in module.named_modules(remove_duplicate=True):
+        if stays(part):
+            continue
+        for container, is_parameter in ((part._parameters, True), (part._buffers, False)):
+            for key, tensor in container.items():
+                if tensor is not None:
+                    _note(found, _join(path, key), tensor, Place(container, key), part, is_parameter)
+        if isinstance(part, nn.RNNBase):
+            for index, tensor in enumerate(part._flat_weights):
+                if tensor is not None and id(tensor) in found:
+                    found[id(tensor)].entry.places.append(Place(_FlatWeights(part), index))
+    return found
+
+
+def _note(
+    found: dict[int, _Found], name: str, tensor: Tensor, place: Place, owner: nn.Module, is_parameter: bool
+) -> None:
+    if id(tensor) not in found:
+        plain = type(tensor.data) is Tensor and not tensor.is_sparse
+        found[id(tensor)] = _Found(Entry(name, tensor, [], is_parameter), [], plain)
+    found[id(tensor)].entry.places.append(place)
+    found[id(tensor)].owners.append(owner)
+
+
+def _effective_marks(module: nn.Module, marks: Mapping[nn.Module, Mark]) -> dict[nn.Module, Mark]:
+    """Each module's mark: its own, else that of the nearest module around it."""
+    effective: dict[nn.Module, Mark] = {}
+
+    def visit(part: nn.Module, around: Mark) -> None:
+        effective[part] = marks.get(part, around)
+        for child in part.children():
+            if child not in effective:
+                visit(child, effective[part])
+
+    visit(module, "normal")
+    return effective
+
+
+def _streams(module: nn.Module, effective: Mapping[nn.Module, Mark]) -> bool:
+    known = isinstance(module, LAYERS) or getattr(type(module), "STREAMABLE", False)
+    return known and effective[module] != "fixed" and "forward" not in module.__dict__
+
+
+def _members(layers: Iterable[nn.Module], found: Mapping[int, _Found], taken: set[int]) -> list[_Found]:
+    """The tensors that only `layers` own, or modules that belong to one of them."""
+    owners = {id(part) for layer in layers for part in _belonging(layer)}
+    return [
+        item
+        for key, item in found.items()
+        if item.plain
+        and item.entry.is_parameter
+        and key not in taken
+        and all(id(owner) in owners for owner in item.owners)
+    ]
+
+
+def _belonging(layer: nn.Module) -> Iterator[nn.Module]:
+    """`layer`, and the modules whose weights are read in its forward only."""
+    yield layer
+    if isinstance(layer, nn.MultiheadAttention):
+        yield layer.out_proj
+    if parametrize.is_parametrized(layer):
+        yield from layer.parametrizations.values()  # type: ignore[operator]
+
+
+def _gated(root: nn.Module, layers: list[nn.Module]) -> list[nn.Module]:
+    inside = [part for layer in layers for part in (layer, *_belonging(layer))]
+    return list(dict.fromkeys([root, *inside]))
+
+
+def normalised_weights(module: nn.Module) -> list[str]:
+    """Attributes in which old `weight_norm` keeps a weight that it computes before each call."""
+    return [hook.name for hook in module._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
+
+
+def _split(units: list[Unit]) -> list[Unit]:
+    """Divide units that are much larger than the others at their layers, so that their copies need no such room."""
+    if not units:
+        return units
+    usual = median(unit.group.size_bytes for unit in units)
+    divided: list[Unit] = []
+    for unit in units:
+        large = unit.group.size_bytes > OUTSIZED * usual or len(units) == 1
+        divided += _layers_of(unit) if large else [unit]
+    return divided
+
+
+def _layers_of(unit: Unit) -> list[Unit]:
+    owners: dict[int, list[Entry]] = {}
+    by_container = {
+        id(container): module for module in unit.modules for container in (module._parameters,)
+    }
+    for entry in unit.group.entries:
+        module = by_container.get(id(entry.places[0].container))
+        owners.setdefault(id(module), []).append(entry)
+    tied = any(len({id(place.container) for place in entry.places}) > 1 for entry in unit.group.entries)
+    if tied or len(owners) < 2 or id(None) in owners:
+        return [unit]
+    modules = {id(module): module for module in unit.modules}
+    return [
+        Unit(f"{unit.name}.{index}", WeightGroup(entries[0].name, entries), [modules[key]], unit.order, unit.mark)
+        for index, (key, entries) in enumerate(owners.items())
+    ]
+
+
+def _numbered(units: list[Unit]) -> list[Unit]:
+    for order, unit in enumerate(units):
+        unit.order = order
+    return units
