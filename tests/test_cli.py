@@ -62,7 +62,7 @@ def test_speak_writes_float_wav_and_its_report(tmp_path: Path) -> None:
         ([*TONES, "--text", "a", "--out", "a.wav", "--option", "nois=1"], "Did you mean 'noise'"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--option", "noise=NaN"], "from 0 to 1"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--option", "noise=loud"], "isn't a number"),
-        ([*TONES, "--text", "a", "--out", "a.wav", "--setting", "compute.x=1"], "Known: compute.device"),
+        ([*TONES, "--text", "a", "--out", "a.wav", "--setting", "compute.x=1"], "Known: compute."),
         ([*TONES, "--text", "a", "--out", "a.wav", "--language", "en"], "unknown option"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--device", "cdua"], "cdua"),
         ([*TONES, "--text", "a", "--out", "a.wav", "--reference-text", "b"], "no use for reference_text"),
