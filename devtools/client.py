@@ -245,6 +245,7 @@ def _judged(entry: Json) -> Json:
     if "execution_error" in messages or entry.get("status", {}).get("status_str") == "error":
         details = messages.get("execution_error", {})
         node = f"node {details.get('node_id')} ({details.get('node_type')})"
-        reason = f"{details.get('exception_type')}: {str(details.get('exception_message', '')).strip()}"
+        kind = str(details.get("exception_type", "")).rpartition(".")[2]
+        reason = f"{kind}: {str(details.get('exception_message', '')).strip()}"
         raise ExecutionFailed(f"{node} failed: {reason}", details, entry)
     return entry

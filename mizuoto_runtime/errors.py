@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MAX_LISTED = 24
+
 
 class MizuotoError(Exception):
     """Base of every error that the runtime raises on purpose. Its message can be written to any UTF-8 stream."""
@@ -21,15 +23,22 @@ class InputError(MizuotoError, ValueError):
 
 
 class UnknownName(InputError):
-    """A name that isn't among the known ones; the message lists them."""
+    """A name that isn't among the known ones; the message lists them, of many the nearest."""
 
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(str(name), names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        super().__init__(f"unknown {what} {name!r}.{hint} Known: {', '.join(names) or 'none'}")
+        super().__init__(f"unknown {what} {name!r}.{hint} Known: {_listed(str(name), names)}")
         self.name = name
         self.known = tuple(names)
+
+
+def _listed(name: str, names: list[str]) -> str:
+    if len(names) <= MAX_LISTED:
+        return ", ".join(names) or "none"
+    nearest = difflib.get_close_matches(name, names, n=MAX_LISTED // 2, cutoff=0.3) or names[: MAX_LISTED // 2]
+    return f"{', '.join(nearest)} and {len(names) - len(nearest)} more"
 
 
 class ModelNotFound(MizuotoError):

@@ -160,7 +160,8 @@ class _Receiver:
             if not have:
                 break
         left = f"; {_size(part):,} of {file.size_bytes:,} bytes are kept, fetch again to go on" if _size(part) else ""
-        raise FetchFailed(f"{url} couldn't be downloaded: {problem}{left}")
+        by_hand = f"or put the file into {part.parent} by hand"
+        raise FetchFailed(f"{url} couldn't be downloaded: {problem}{left}; try again later, {by_hand}")
 
     def _go_on(self, file: ModelFile, url: str, part: Path, have: int) -> int:
         """Receive what `part` lacks; returns how many earlier bytes were built upon."""

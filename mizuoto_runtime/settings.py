@@ -100,11 +100,19 @@ class Settings:
         return str(self.values[name])
 
 
+def _refuse_unknown(variables: Mapping[str, str]) -> None:
+    known = {setting.variable for setting in SETTINGS}
+    for name in variables:
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name and name not in known:
+            raise UnknownName("setting in the environment", name, known)
+
+
 def resolve(explicit: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
     """Settings from the defaults, then the environment (`os.environ` if None), then `explicit` texts: the last wins."""
     variables = os.environ if environment is None else environment
     values = {setting.name: setting.default for setting in SETTINGS}
     sources = dict.fromkeys(values, "default")
+    _refuse_unknown(variables)
     for item in SETTINGS:
         if item.variable in variables:
             values[item.name] = item.parse(variables[item.variable], item.variable)

@@ -29,6 +29,12 @@ def test_a_bad_value_names_the_setting_and_its_source(text: str) -> None:
         resolve(environment={VARIABLE: text})
 
 
+def test_a_mistyped_variable_is_refused_and_others_are_left_alone() -> None:
+    with pytest.raises(UnknownName, match=f"Known: .*{VARIABLE}"):
+        resolve(environment={"MIZUOTO_COMPUTE__MAX_MODELS": "1"})
+    assert resolve(environment={"MIZUOTO_NO_BROWSER": "1", "OTHER__NAME": "1"}).integer(NAME) == 3
+
+
 def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=f"Known: .*{NAME}"):
         resolve({"compute.max_models": "1"}, {})
