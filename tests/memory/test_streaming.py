@@ -121,9 +121,12 @@ def test_a_partly_loaded_model_can_be_read_copied_and_pickled(kind: str) -> None
 
 def test_converting_a_streamed_module_is_refused() -> None:
     module = made("plain")
-    placed(ModelHandle("h", module, "sequence"), 0.0, strict=False)
+    handle = ModelHandle("h", module, "sequence")
+    placed(handle, 0.0, strict=False)
     with pytest.raises(RuntimeError, match="are being streamed"):
         module.half()
+    del handle
+    assert module.half().scale.dtype == torch.float16, "what is dropped lets go of its modules"
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
