@@ -247,6 +247,11 @@ class ModelHandle:
         if self._streamer is not None:
             self._streamer.drop()
 
+    def unload_if_idle(self) -> int:
+        """As `unload`, unless a phase uses the handle; one that begins meanwhile waits, and places it again."""
+        with self.lock:
+            return 0 if self.busy else self.unload()
+
     def learn(self) -> None:
         """Take over how often each unit ran since the last time, relative to the one that ran most."""
         most = max((gate.runs for gate in self._gates.values()), default=0)

@@ -81,10 +81,10 @@ class ModelManager:
                 self._released.notify_all()
 
     def release(self, handles: Sequence[ModelHandle]) -> None:
-        """A phase with `handles` is over: bring them back to RAM if the device is shared."""
+        """A phase with `handles` is over: those that no other phase uses go back to RAM if the device is shared."""
         if self.host.shares_device:
             for handle in handles:
-                handle.unload()
+                handle.unload_if_idle()
 
     def after_oom(self, handles: Sequence[ModelHandle]) -> None:
         """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held."""

@@ -170,11 +170,11 @@ class Streamer:
             slot.unit.slot = None
             slot.unit = None
 
-    def _free_slot(self, unit: StreamedUnit, keep: Sequence[StreamedUnit] = ()) -> Slot:
+    def _free_slot(self, unit: StreamedUnit) -> Slot:
         """The slot to copy into: the unit's own outdated one, else an empty one, else the one filled longest ago."""
         if unit.slot is not None:
             return unit.slot
-        idle = [slot for slot in self._slots if slot.unit is None or (not slot.unit.depth and slot.unit not in keep)]
+        idle = [slot for slot in self._slots if slot.unit is None or not slot.unit.depth]
         if not idle:
             raise RuntimeError("every slot is in use: units are nested deeper than the plan has slots")
         return next((slot for slot in idle if slot.unit is None), idle[0])

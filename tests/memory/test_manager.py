@@ -149,6 +149,30 @@ def test_weights_leave_a_shared_device_when_their_phase_is_over(shares_device: b
     assert (rig.device.held_bytes() == 0) is shares_device
 
 
+def test_a_phase_that_ends_leaves_another_threads_weights_alone() -> None:
+    rig, handle = Rig(SIZE // 2, shares_device=True), component("h")
+    expected = run(handle)
+    began, finish, results = threading.Event(), threading.Event(), list[torch.Tensor]()
+
+    def other() -> None:
+        with rig.context().use([handle], 0):
+            began.set()
+            finish.wait(20)
+            results.append(run(handle))
+        rig.manager.release([handle])
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    began.wait(20)
+    with rig.context().use([handle], 0):
+        pass
+    rig.manager.release([handle])
+    finish.set()
+    thread.join()
+    assert len(results) == 1 and torch.equal(results[0], expected)
+    assert rig.device.held_bytes() == 0
+
+
 def test_a_plain_cpu_moves_nothing_and_counts_nothing() -> None:
     host, handle = Host(), component("h")
     manager = ModelManager(host, DeviceService(), lambda: VramPolicy())
