@@ -43,10 +43,9 @@ class Slot:
 class CountedUnit:
     """The gate of a resident unit in a handle of which other units stream: it only counts."""
 
-    __slots__ = ("depth", "runs")
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self.depth = 0
         self.runs = 0
 
     def enter(self) -> None:
