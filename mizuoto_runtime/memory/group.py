@@ -25,7 +25,9 @@ class Place(NamedTuple):
     key: Any
 
     def get(self) -> Tensor | None:
-        tensor: Tensor | None = self.container[self.key]
+        """What hangs there; None where nothing does any more."""
+        container = self.container
+        tensor: Tensor | None = container.get(self.key) if isinstance(container, dict) else container[self.key]
         return tensor
 
 
@@ -88,9 +90,10 @@ class WeightGroup:
 
     def _lay_out(self) -> int:
         end = 0
-        for entry in self.entries:
+        self._sizes = [extent_bytes(entry.host) for entry in self.entries]
+        for entry, size_bytes in zip(self.entries, self._sizes, strict=True):
             entry.offset_bytes = end
-            end += -(-extent_bytes(entry.host) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            end += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return end
 
     @property
@@ -165,6 +168,8 @@ class WeightGroup:
             rewritten = self._placed_block._version != self._placed_version
             for entry in self.entries:
                 self._bring_back(entry, rewritten=rewritten)
+                if entry.placed is not None and entry.placed.grad is not None:
+                    entry.host.grad = entry.placed.grad.to("cpu")
                 entry.placed = None
             self._placed_block = None
             if self.host_block is None:
@@ -177,6 +182,23 @@ class WeightGroup:
         """Hang the host's tensors in the modules, or what `absent` makes of them."""
         for entry in self.entries:
             entry.hang(entry.host if absent is None else absent(entry))
+
+    def restore(self) -> None:
+        """Hang the host's tensors where placeholders hang."""
+        for entry in self.entries:
+            for container, key in entry.places:
+                hanging = Place(container, key).get()
+                if hanging is not None and hanging.is_meta and not entry.host.is_meta:
+                    container[key] = entry.host
+
+    def is_current(self) -> bool:
+        """Whether each tensor still hangs where the group knows it, as large as it was; placeholders count."""
+        return all(
+            hanging is not None and (hanging is entry.host or hanging.is_meta) and extent_bytes(entry.host) == size
+            for entry, size in zip(self.entries, self._sizes, strict=True)
+            for place in entry.places
+            for hanging in (place.get(),)
+        )
 
     def _bring_back(self, entry: Entry, *, rewritten: bool) -> None:
         current = entry.places[0].get()

@@ -1,6 +1,6 @@
-"""A handle on one component's weights: how they are divided, where they are, and what moves when they are placed.
+"""A handle on one component's weights: how they are divided, what they weigh, where they are.
 
-Off the device everything hangs in RAM. Whole: every group is resident, and no call goes through a gate. Partial: the
+Off the device everything hangs in RAM. Whole: every unit is resident, and no call goes through a gate. Partial: the
 fixed part and the resident units are on the device, the other units stream.
 """
 
@@ -8,46 +8,39 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Kind
-from .absent import absent_weight
+from .allotment import Allotment
 from .device import Device
-from .group import Entry, moved
-from .intercept import intercept, release
-from .plan import Plan, UnitCost, minimum_bytes, plan
-from .streamer import CountedUnit, StreamedUnit, Streamer
-from .units import Division, Mark, Unit, divide
+from .gates import StreamedUnit
+from .plan import UnitCost, minimum_bytes
+from .residence import Residence, opaque_bytes
+from .units import Division, Mark, can_gather, divide
+from .usage import EXPECTED_RUNS, Usage
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from .copies import Copies
-
-EXPECTED_RUNS: Mapping[Mark, float] = {"hot": 16.0, "normal": 4.0, "cold": 1.0}
-NOTICEABLE = 0.25
+MARKS = ("fixed", *EXPECTED_RUNS)
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where a handle is to be, and how.
+class Cap:
+    """What a handle may hold after it ran out of memory while `budget_bytes` were to be had; more if more is."""
 
-    budget_bytes: for everything that it holds there. slots: copies that are held at once.
-    """
-
-    device: Device
-    budget_bytes: int
-    slots: int
-    keep_host: bool
-    copies: Callable[[], Copies]
+    size_bytes: int
+    budget_bytes: int | None = None
 
 
 class ModelHandle:
     """One component of a loaded model.
 
-    cap_bytes: the most that it may hold on a device, set after it ran out of memory. last_used: the manager's clock.
+    last_used: the manager's clock. version: changes with the costs. allotment: what it was given, while it has all of
+    that. gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
+    whether a submodule never leaves the CPU.
     """
 
     def __init__(
@@ -56,21 +49,19 @@ class ModelHandle:
         self.name = name
         self.module = module
         self.kind = kind
-        self.cap_bytes: int | None = None
         self.last_used = 0
+        self.version = 0
+        self.allotment: Allotment | None = None
+        self.cap: Cap | None = None
+        self.usage = Usage()
+        self.gave_up_for = ""
         self.lock = threading.RLock()
         self.marks: dict[nn.Module, Mark] = {}
+        self.residence: Residence | None = None
         self._stays = stays
         self._division: Division | None = None
         self._costs: list[UnitCost] | None = None
-        self._runs: dict[str, float] = {}
-        self._device: Device | None = None
-        self._plan: Plan | None = None
-        self._plan_room = 0
-        self._plan_used = 0
-        self._placed: list[Unit] = []
-        self._streamer: Streamer | None = None
-        self._gates: dict[str, StreamedUnit | CountedUnit] = {}
+        self._sizes: tuple[int, int] | None = None
         self._users = 0
 
     def __del__(self) -> None:
@@ -83,113 +74,143 @@ class ModelHandle:
         return self._users > 0
 
     @property
+    def kept(self) -> bool:
+        """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
+        return self._users > 1 and self.allotment is not None
+
+    @property
     def device_name(self) -> str:
         """Where the handle is, "cpu" while nothing of it is placed."""
-        return "cpu" if self._device is None else self._device.name
+        residence = self.residence
+        return "cpu" if residence is None else residence.device.name
 
     @property
     def division(self) -> Division:
         """The weights divided into what is fixed and what streams."""
         if self._division is None:
             self._division = divide(self.module, self.marks, self._stays)
-            self._costs = None
+            self._changed()
         return self._division
 
     @property
     def fixed_bytes(self) -> int:
         """Bytes that are on the device whenever the handle is."""
-        division = self.division
-        return division.fixed.size_bytes + division.buffers.size_bytes + _opaque_bytes(division.opaque)
+        return self._measured()[0]
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all weights that can be placed."""
-        return self.fixed_bytes + sum(unit.group.size_bytes for unit in self.division.units)
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[int, int]:
+        if self._sizes is None:
+            division = self.division
+            fixed = division.fixed.size_bytes + division.buffers.size_bytes + opaque_bytes(division.opaque)
+            self._sizes = fixed, fixed + sum(unit.group.size_bytes for unit in division.units)
+        return self._sizes
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes of weights that are on the device."""
-        if self._division is None or self._device is None:
-            return 0
-        placed = sum(group.size_bytes for group in self._division.groups if group.placed_block is not None)
-        return placed + (_opaque_bytes(self._division.opaque) if self._plan is not None else 0)
+        residence = self.residence
+        return 0 if residence is None else residence.loaded_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the device in the handle's books: its weights there, and slots that it streams through."""
+        residence = self.residence
+        return 0 if residence is None else residence.held_bytes
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes copied since the handle came to the device."""
+        residence = self.residence
+        return 0 if residence is None else residence.streamed_bytes
 
     @property
     def resident(self) -> tuple[str, ...]:
         """Names of the units that are on the device, in running order."""
-        return tuple(unit.name for unit in self.division.units if unit.group.placed_block is not None)
-
-    @property
-    def streamed_bytes(self) -> int:
-        """Bytes copied since the handle began to stream."""
-        return 0 if self._streamer is None else self._streamer.streamed_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the device that the handle holds: its weights there, and the slots that it streams through."""
-        return self.loaded_bytes + (0 if self._streamer is None else self._streamer.size_bytes)
+        residence = self.residence
+        there = frozenset[str]() if residence is None else residence.resident
+        return tuple(unit.name for unit in self.division.units if unit.name in there)
 
     @property
     def whole(self) -> bool:
         """Whether everything is on the device."""
-        return self._plan is not None and self._plan.slots == 0
+        return self.allotment is not None and self.loaded_bytes == self.size_bytes
+
+    @property
+    def graphable(self) -> bool:
+        """Whether a CUDA graph of the component can be captured: nothing streams, or only from pinned memory (S8)."""
+        if self.whole:
+            return True
+        if self.kind != "sequence" or self.allotment is None or self.residence is None:
+            return False
+        gates = self.residence.gates().values()
+        return all(not isinstance(gate, StreamedUnit) or gate.host.is_pinned() for gate in gates)
 
     def costs(self) -> list[UnitCost]:
         """The units for the planner, with how often each ran in its last request, else what its mark makes expect."""
+        units = self.division.units
         if self._costs is None:
-            self._costs = [
-                UnitCost(unit.name, unit.group.size_bytes, self._expected_runs(unit), unit.order)
-                for unit in self.division.units
-            ]
+            self._costs = [self.usage.cost(unit) for unit in units]
         return self._costs
 
     def minimum_bytes(self, slots: int) -> int:
-        """The least with which the handle works (U6)."""
+        """The least with which the handle works alone (U6)."""
         return self.fixed_bytes + minimum_bytes(self.costs(), slots)
 
+    def limit_bytes(self, budget_bytes: int) -> int:
+        """The most that the handle may hold of a phase's budget: all that it weighs, unless it ran out of memory.
+
+        Its cap rises by what the budget is larger than the one it was set for, and lifts when everything fits.
+        """
+        if self.cap is None:
+            return self.size_bytes
+        if self.cap.budget_bytes is None:
+            self.cap = Cap(self.cap.size_bytes, budget_bytes)
+        limit = self.cap.size_bytes + max(0, budget_bytes - (self.cap.budget_bytes or 0))
+        if limit >= self.size_bytes:
+            self.cap = None
+        return min(limit, self.size_bytes)
+
     def mark(self, module: nn.Module, mark: Mark) -> None:
-        """Say how a submodule may be placed: `fixed` never streams, `hot` stays first, `cold` streams first."""
+        """Say how a submodule may be placed (U4).
+
+        `fixed` never streams, `hot` stays first, `cold` streams first; `gather`, for an embedding that is only ever
+        indexed: where room is short its rows are looked up in RAM.
+        """
+        if mark not in MARKS:
+            raise ValueError(f"mark {mark!r} is unknown; known: {', '.join(MARKS)}")
         if all(module is not known for known in self.module.modules()):
             raise ValueError(f"{type(module).__name__} isn't a part of component {self.name!r}")
+        if mark == "gather" and not can_gather(module):
+            raise ValueError(
+                f"{type(module).__name__} isn't an nn.Embedding without max_norm; only rows can be gathered"
+            )
         with self.lock:
             self._require_idle("mark its parts")
-            self.unload()
             self._forget_division()
             self.marks[module] = mark
 
     def replace(self, module: nn.Module) -> None:
-        """Put other weights in the component's place; marks go with the old ones."""
+        """Put other weights in the component's place (H4); marks go with the old ones."""
         with self.lock:
             self._require_idle("replace its weights")
-            self.unload()
             self._forget_division()
             self.module = module
             self.marks.clear()
-            self._runs.clear()
+            self.usage = Usage()
 
-    def place(self, placement: Placement) -> None:
-        """Be on the device with at most the budget's bytes, slots included. Moves only what has to move.
-
-        NotEnoughMemory leaves every weight where the books say it is; placing again goes on from there.
-        """
+    def begin(self, device: Device) -> Residence:
+        """The residence on `device`; a new one if the handle was elsewhere."""
         with self.lock:
-            if self._device is not placement.device:
-                self.unload()
+            self.allotment = None
+            if self.residence is not None and self.residence.device is not device:
                 self._forget_division()
-            self.learn()
-            wanted = self._planned(placement)
-            if wanted == self._plan:
-                return
-            self._plan = None
-            self._device = placement.device
-            self._shed(wanted)
-            self._place_fixed(placement)
-            if wanted.slots:
-                self._open_slots(placement, wanted)
-            for unit in self.division.units:
-                if unit.name in wanted.resident:
-                    self._make_resident(unit, placement)
-            self._plan = wanted
+            if self.residence is None:
+                self.residence = Residence(self._fresh_division(), device)
+            return self.residence
 
     def partially_unload(self, size_bytes: int) -> int:
         """Let go of at least `size_bytes` if the handle holds them: its slots, then units, the last placed first.
@@ -197,39 +218,34 @@ class ModelHandle:
         Returns the bytes let go of. If units alone aren't enough, everything leaves.
         """
         with self.lock:
-            if self._device is None:
+            if self.residence is None:
                 return 0
-            freed = self._close_slots()
-            for unit in reversed(self._placed):
-                if freed >= size_bytes:
-                    break
-                freed += self._stream_unit(unit)
+            self.learn()
+            self.allotment = None
+            freed = self.residence.stop_streaming()
+            if freed < size_bytes:
+                freed += self.residence.let_go(size_bytes=size_bytes - freed)
             if freed < size_bytes:
                 freed += self.unload()
-            self._plan = None
             return freed
 
     def unload(self) -> int:
         """Leave the device with everything; returns the bytes let go of."""
         with self.lock:
-            if self._device is None or self._division is None:
+            if self.residence is None:
                 return 0
-            freed = self.held_bytes
-            self._close_slots()
-            absent = self._absent
-            for unit in self._division.units:
-                self._ungate(unit)
-                unit.group.leave(absent)
-                unit.group.hang_host(absent)
-            for group in (self._division.fixed, self._division.buffers):
-                group.leave(absent)
-            for entry in self._division.opaque:
-                entry.hang(entry.host)
-            self._placed.clear()
-            self._plan = None
-            self._device = None
-            self.cap_bytes = None
+            self.learn()
+            self.allotment = None
+            freed = self.residence.leave()
+            self.residence = None
+            self.cap = None
+            self._sizes = None
             return freed
+
+    def unload_if_idle(self) -> int:
+        """As `unload`, unless a phase uses the handle; one that begins meanwhile waits, and places it again."""
+        with self.lock:
+            return 0 if self.busy else self.unload()
 
     def enter(self) -> None:
         """A phase begins to use the handle; it doesn't yield until `leave`."""
@@ -243,127 +259,48 @@ class ModelHandle:
             self.last_used = clock
 
     def drop_copies(self) -> None:
-        """Forget the copies in the slots."""
-        if self._streamer is not None:
-            self._streamer.drop()
+        """Forget the copies in the slots, as before and after a CUDA graph's capture, which must do every copy anew."""
+        streamer = None if self.residence is None else self.residence.streamer
+        if streamer is not None:
+            streamer.drop()
 
-    def unload_if_idle(self) -> int:
-        """As `unload`, unless a phase uses the handle; one that begins meanwhile waits, and places it again."""
-        with self.lock:
-            return 0 if self.busy else self.unload()
+    def replayed(self) -> None:
+        """Count the copies that the replay of a CUDA graph made, and forget what the slots held before."""
+        residence = self.residence
+        if residence is not None and residence.streamer is not None:
+            residence.count_pass()
+            residence.streamer.drop()
 
     def learn(self) -> None:
-        """Take over how often each unit ran since the last time, relative to the one that ran most."""
-        most = max((gate.runs for gate in self._gates.values()), default=0)
-        if not most:
+        """Take over how often each unit ran since the last time."""
+        if self.residence is None:
             return
-        for name, gate in self._gates.items():
-            runs = EXPECTED_RUNS["hot"] * gate.runs / most
-            gate.runs = 0
-            if abs(runs - self._runs.get(name, -1.0)) > NOTICEABLE * runs:
-                self._runs[name] = runs
-                self._costs = self._plan = None
+        if self.usage.learn(self.residence.gates()):
+            self._changed()
+
+    def _changed(self) -> None:
+        self._costs = self._sizes = None
+        self.version += 1
+
+    def _fresh_division(self) -> Division:
+        """The division, made anew if the module has gained or lost tensors since."""
+        if self._division is not None and not self._division.is_current():
+            self._forget_division()
+        return self.division
 
     def _forget_division(self) -> None:
-        """Hang every weight in RAM, also where placeholders hung; the module is divided anew when next needed."""
+        """Leave, and hang every weight in RAM, also where placeholders hung; divided anew when next needed."""
+        self.unload()
         if self._division is not None:
             for group in self._division.groups:
-                group.hang_host()
-        self._division = self._costs = None
-
-    def _expected_runs(self, unit: Unit) -> float:
-        return self._runs.get(unit.name, EXPECTED_RUNS.get(unit.mark, EXPECTED_RUNS["normal"]))
-
-    def _planned(self, placement: Placement) -> Plan:
-        """The plan for the budget; the present one as long as it fits and another couldn't keep one more unit."""
-        budget = placement.budget_bytes
-        if self.cap_bytes is not None:
-            budget = min(budget, self.cap_bytes)
-        room = budget - self.fixed_bytes
-        present = self._plan
-        if present is not None and self._plan_used <= room < self._plan_room + self._least_gain(present):
-            return present
-        wanted = plan(self.costs(), room, placement.slots)
-        self._plan_room = room
-        self._plan_used = wanted.reserve_bytes + sum(
-            unit.group.size_bytes for unit in self.division.units if unit.name in wanted.resident
-        )
-        return wanted
-
-    def _least_gain(self, present: Plan) -> int:
-        streamed = [unit.size_bytes for unit in self.costs() if unit.name not in present.resident]
-        return min(streamed, default=1 << 62)
-
-    def _shed(self, wanted: Plan) -> None:
-        """Let go of what the plan doesn't keep, before anything is added."""
-        for unit in reversed(tuple(self._placed)):
-            if unit.name not in wanted.resident:
-                self._stream_unit(unit)
-        held = self._streamer
-        if held is not None and (held.slot_bytes, held.slots) != (wanted.slot_bytes, wanted.slots):
-            self._close_slots()
-
-    def _place_fixed(self, placement: Placement) -> None:
-        division = self.division
-        division.fixed.place(placement.device, keep_host=placement.keep_host or bool(division.units))
-        division.buffers.place(placement.device, keep_host=True)
-        for entry in division.opaque:
-            entry.hang(moved(entry.host, placement.device.torch_device))
-
-    def _open_slots(self, placement: Placement, wanted: Plan) -> None:
-        if self._streamer is None:
-            self._streamer = Streamer(
-                placement.device, wanted.slot_bytes, wanted.slots, placement.copies()
-            )
-        for unit in self.division.units:
-            if unit.name not in wanted.resident and unit.name not in self._gates:
-                gate = StreamedUnit(unit.group, self._streamer, self._absent)
-                self._gate(unit, gate)
-
-    def _make_resident(self, unit: Unit, placement: Placement) -> None:
-        if unit.group.placed_block is not None:
-            return
-        self._ungate(unit)
-        unit.group.place(placement.device, keep_host=placement.keep_host)
-        self._placed.append(unit)
-        if self._streamer is not None:
-            self._gate(unit, CountedUnit())
-
-    def _stream_unit(self, unit: Unit) -> int:
-        self._ungate(unit)
-        self._placed.remove(unit)
-        return unit.group.leave(self._absent)
-
-    def _close_slots(self) -> int:
-        """Give the slots back; units that streamed through them hang in RAM."""
-        if self._streamer is None:
-            return 0
-        freed = self._streamer.size_bytes
-        for unit in self.division.units:
-            self._ungate(unit)
-        self._streamer.close()
-        self._streamer = None
-        return freed
-
-    def _gate(self, unit: Unit, gate: StreamedUnit | CountedUnit) -> None:
-        self._gates[unit.name] = gate
-        for module in unit.modules if isinstance(gate, StreamedUnit) else unit.modules[:1]:
-            intercept(module, gate)
-
-    def _ungate(self, unit: Unit) -> None:
-        if self._gates.pop(unit.name, None) is not None:
-            for module in unit.modules:
-                release(module)
-
-    @property
-    def _absent(self) -> Callable[[Entry], Tensor] | None:
-        strict = self._device is not None and self._device.strict
-        return absent_weight if strict else None
+                group.restore()
+        self._division = None
 
     def _require_idle(self, what: str) -> None:
         if self.busy:
             raise RuntimeError(f"component {self.name!r} is in use; {what} between phases")
 
 
-def _opaque_bytes(entries: list[Entry]) -> int:
-    return sum(entry.host.nbytes for entry in entries)
+def slots_of(handles: Sequence[ModelHandle], side_streams: int) -> int:
+    """Copies held at once: one where nothing is copied ahead (S4)."""
+    return side_streams + 1 if any(handle.kind == "oneshot" for handle in handles) else 1

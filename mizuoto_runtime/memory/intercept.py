@@ -7,6 +7,7 @@ of a call, also those that aren't exceptions. Copies and pickles of the module a
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
@@ -30,8 +31,14 @@ def intercept(module: nn.Module, gate: Gate) -> None:
     module.__class__ = _gated(original_class(module), early)  # type: ignore[arg-type]
 
 
+def answer(module: nn.Module, forward: Callable[..., Any]) -> None:
+    """Let `forward` answer the calls of `module` in its own forward's stead until `release`."""
+    module.__dict__[GATE] = forward
+    module.__class__ = _answered(original_class(module))  # type: ignore[arg-type]
+
+
 def release(module: nn.Module) -> None:
-    """Undo `intercept`."""
+    """Undo `intercept` or `answer`."""
     if GATE in module.__dict__:
         del module.__dict__[GATE]
         module.__class__ = original_class(module)
@@ -62,19 +69,38 @@ def _gated(original: type[nn.Module], early: bool) -> type[nn.Module]:
         finally:
             gate.leave()
 
-    members: dict[str, Any] = {
+    run_eagerly(forward)
+    return _subclass(original, {"forward": forward, **({"__call__": run_eagerly(call)} if early else {})})
+
+
+@cache
+def _answered(original: type[nn.Module]) -> type[nn.Module]:
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__[GATE](*args, **kwargs)
+
+    return _subclass(original, {"forward": run_eagerly(forward)})
+
+
+def _subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn.Module]:
+    common = {
         "_mizuoto_gated": True,
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
-        "forward": forward,
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce,
         "_apply": _refuse_conversion,
     }
-    if early:
-        members["__call__"] = call
-    return type(original.__name__, (original,), members)
+    return type(original.__name__, (original,), common | members)
+
+
+def run_eagerly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function so that torch.compile never traces into it (S8): the same mark as torch.compiler.disable's.
+
+    That function itself would import all of the compiler.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
 
 
 def _plain_state(module: nn.Module) -> dict[str, Any]:

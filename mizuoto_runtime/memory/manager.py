@@ -12,11 +12,13 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from .allotment import Allotment, allot, least_bytes
 from .copies import Copies, CopiesAhead, CopiesAtOnce
 from .current import RunningPhase, running
 from .device import Device, DeviceService
-from .handle import ModelHandle, Placement
+from .handle import Cap, ModelHandle, slots_of
 from .host import Host
+from .placing import Placement, place
 from .policy import VramPolicy
 
 LOG = logging.getLogger(__name__)
@@ -86,70 +88,102 @@ class ModelManager:
             for handle in handles:
                 handle.unload_if_idle()
 
-    def after_oom(self, handles: Sequence[ModelHandle]) -> None:
-        """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held."""
+    def after_oom(self, handles: Sequence[ModelHandle]) -> bool:
+        """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held (O1).
+
+        Returns whether anything is different now, so that trying again makes sense.
+        """
         device = self.device
+        if device.plain:
+            return False
         with self._placing:
-            for handle in self._idle(device, handles):
-                handle.unload()
+            changed = self._unload_idle(device, handles) > 0
+            slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
-                handle.cap_bytes = max(handle.held_bytes // 2, handle.minimum_bytes(self._slots(handle)))
+                least = handle.minimum_bytes(slots)
+                held = handle.held_bytes or handle.size_bytes
+                if held > least and not handle.kept:
+                    handle.cap = Cap(max(held // 2, least))
+                    handle.allotment = None
+                    changed = True
                 handle.drop_copies()
             device.empty_cache()
+        return changed
+
+    def release_after_oom(self) -> None:
+        """A job failed for memory: all idle models leave the device (Y6)."""
+        device = self.device
+        if not device.plain:
+            with self._placing:
+                self._unload_idle(device, ())
+                device.empty_cache()
+
+    def _unload_idle(self, device: Device, but: Sequence[ModelHandle]) -> int:
+        return sum(handle.unload() for handle in self._idle(device, but))
 
     def _place(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase) -> None:
         with self._placing:
             phase.check()
-            budget = self._budget(handles, memory_bytes, device)
-            wanted = sum(handle.size_bytes for handle in handles)
-            policy = self._policy()
-            if budget < wanted and policy.mode != "none":
-                self._make_room(handles, wanted - budget, device)
-                budget = self._budget(handles, memory_bytes, device)
-            shares = self._shares(handles, budget)
-            for handle in sorted(handles, key=lambda handle: handle.held_bytes <= shares[handle]):
-                self._place_one(handle, shares[handle], budget, memory_bytes, device, phase)
+            movable = [handle for handle in handles if not handle.kept]
+            budget = self._give_room(movable, memory_bytes, device) if movable else 0
+            for handle in handles:
+                if not handle.whole:
+                    phase.partial[handle.name] = self._explanation(handle, budget, memory_bytes)
+            self.host.placed(movable, device.name)
 
-    def _place_one(
-        self,
-        handle: ModelHandle,
-        share_bytes: int,
-        free_bytes: int,
-        memory_bytes: int,
-        device: Device,
-        phase: RunningPhase,
-    ) -> None:
+    def _give_room(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
+        """Place the handles within their budget, and return that."""
         policy = self._policy()
-        least = handle.minimum_bytes(self._slots(handle))
-        if share_bytes < least:
+        for handle in handles:
+            handle.learn()
+        budget = self._budget(handles, memory_bytes, device)
+        wanted = sum(handle.size_bytes for handle in handles)
+        if budget < wanted and policy.mode != "none":
+            self._make_room(handles, wanted - budget, device)
+            budget = self._budget(handles, memory_bytes, device)
+        allotment = self._allotment(handles, budget, device)
+        keep_host = policy.keep_host
+        place(handles, allotment, Placement(device, lambda handle: keep_host, lambda: self._copies(device)))
+        return budget
+
+    def _allotment(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> Allotment:
+        """What the handles get of the budget; the same as last time where that is still the best."""
+        policy = self._policy()
+        limits = tuple(handle.limit_bytes(budget_bytes) for handle in handles)
+        if policy.mode == "low":
+            limits = tuple(min(limit, handle.size_bytes // 2) for limit, handle in zip(limits, handles, strict=True))
+        present = handles[0].allotment
+        same = all(handle.allotment is present for handle in handles)
+        if present is not None and same and present.suits(handles, budget_bytes, limits, policy.mode):
+            return present
+        slots = slots_of(handles, policy.side_streams)
+        allotment = allot(handles, budget_bytes, slots, limits, policy.mode)
+        if not allotment.fits:
             LOG.warning(
-                "%s needs at least %s bytes on %s, %s are free; trying all the same",
-                handle.name, f"{least:,}", device.name, f"{share_bytes:,}",
+                "%s need at least %s bytes on %s, %s are free; trying all the same",
+                ", ".join(handle.name for handle in handles), f"{least_bytes(handles, slots):,}", device.name,
+                f"{max(budget_bytes, 0):,}",
             )  # fmt: skip
-        handle.place(
-            Placement(
-                device=device,
-                budget_bytes=max(share_bytes, least),
-                slots=self._slots(handle),
-                keep_host=policy.keep_host,
-                copies=lambda: self._copies(handle, device),
-            )
-        )
-        if not handle.whole:
-            phase.partial[handle.name] = {
-                "reason": self._reason(handle, policy),
-                "mode": policy.mode,
-                "free_mb": _mb(free_bytes),
-                "working_mb": _mb(memory_bytes),
-                "reserve_mb": _mb(policy.reserve_bytes),
-                "loaded_mb": _mb(handle.loaded_bytes),
-                "size_mb": _mb(handle.size_bytes),
-            }
+        return allotment
+
+    def _explanation(self, handle: ModelHandle, budget_bytes: int, memory_bytes: int) -> dict[str, object]:
+        """Why a handle is partial, for the output's report (R1)."""
+        policy = self._policy()
+        explanation: dict[str, object] = {
+            "reason": self._reason(handle, policy),
+            "mode": policy.mode,
+            "free_mb": _mb(budget_bytes + memory_bytes + policy.reserve_bytes),
+            "working_mb": _mb(memory_bytes),
+            "reserve_mb": _mb(policy.reserve_bytes),
+            "loaded_mb": _mb(handle.loaded_bytes),
+            "size_mb": _mb(handle.size_bytes),
+        }
+        return explanation | ({"gave_up_for": handle.gave_up_for} if handle.gave_up_for else {})
 
     def _budget(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
         """What `handles` may hold together: what is free and what they hold, less working memory and reserve."""
         policy = self._policy()
-        free = device.free_bytes()
+        free = self.host.free_bytes(device)
         if policy.limit_bytes:
             free = min(free, policy.limit_bytes - device.held_bytes())
         held = sum(handle.held_bytes for handle in handles if handle.device_name == device.name)
@@ -157,16 +191,30 @@ class ModelManager:
 
     def _make_room(self, handles: Sequence[ModelHandle], short_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order, then the application around (Y1, Y3)."""
-        whole = self._policy().mode in ("high", "shared")
+        policy = self._policy()
+        whole = policy.mode in ("high", "shared")
+        least = least_bytes(handles, slots_of(handles, policy.side_streams))
+        needed = short_bytes - (sum(handle.size_bytes for handle in handles) - least)
+        pays = whole or self._eviction_pays(handles)
+        last_used = max(handle.last_used for handle in handles)
         freed = 0
         for handle in self._idle(device, handles):
-            if freed >= short_bytes:
-                break
-            freed += handle.unload() if whole else handle.partially_unload(short_bytes - freed)
+            wanted = short_bytes if pays or handle.last_used < last_used or not last_used else needed
+            if freed < wanted:
+                freed += handle.unload() if whole else handle.partially_unload(wanted - freed)
+                handle.gave_up_for = ", ".join(other.name for other in handles)
         if freed:
             device.empty_cache()
-        if freed < short_bytes:
+        if freed < (short_bytes if pays or not last_used else needed):
             self.host.make_room(short_bytes - freed, device.name)
+
+    @staticmethod
+    def _eviction_pays(handles: Sequence[ModelHandle]) -> bool:
+        """Whether `handles` run their units so often that it's cheaper to evict one who'll come back than to stream.
+
+        Evicting moves the same bytes twice a round, once for each side; streaming moves them at each pass.
+        """
+        return any(handle.kind == "sequence" or (handle.usage.passes or 1) > 2 for handle in handles)
 
     def _idle(self, device: Device, but: Sequence[ModelHandle]) -> list[ModelHandle]:
         """Handles that can give way: partial ones first, then the least recently used."""
@@ -176,24 +224,6 @@ class ModelManager:
             if handle not in but and not handle.busy and handle.device_name == device.name and handle.held_bytes
         ]
         return sorted(idle, key=lambda handle: (handle.whole, handle.last_used))
-
-    def _shares(self, handles: Sequence[ModelHandle], budget_bytes: int) -> dict[ModelHandle, int]:
-        """Smaller handles whole first, each leaving the others their minimum; the largest takes the rest (Y5)."""
-        policy = self._policy()
-        least = {handle: handle.minimum_bytes(self._slots(handle)) for handle in handles}
-        if policy.mode == "none":
-            return least
-        if policy.mode in ("high", "shared"):
-            return {handle: handle.size_bytes for handle in handles}
-        rest, shares = budget_bytes, {}
-        ordered = sorted(least, key=lambda handle: handle.size_bytes)
-        for index, handle in enumerate(ordered):
-            others = sum(least[other] for other in ordered[index + 1 :])
-            shares[handle] = max(least[handle], min(handle.size_bytes, rest - others))
-            if policy.mode == "low":
-                shares[handle] = max(least[handle], min(shares[handle], handle.size_bytes // 2))
-            rest -= shares[handle]
-        return shares
 
     def _wait_for_room(
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
@@ -213,24 +243,26 @@ class ModelManager:
         others = [handle for handle in self._handles if handle.busy and handle not in mine and handle.held_bytes]
         if not others:
             return False
-        whole = self._policy().mode in ("high", "shared")
-        need = sum(handle.size_bytes if whole else handle.minimum_bytes(self._slots(handle)) for handle in handles)
+        policy = self._policy()
+        whole = policy.mode in ("high", "shared")
+        if whole:
+            need = sum(handle.size_bytes for handle in handles)
+        else:
+            need = least_bytes(handles, slots_of(handles, policy.side_streams))
         idle = sum(handle.held_bytes for handle in self._idle(device, handles))
         return self._budget(handles, memory_bytes, device) + idle < need
 
-    def _slots(self, handle: ModelHandle) -> int:
-        """Copies held at once: one where nothing is copied ahead (S4)."""
-        return 1 if handle.kind == "sequence" else self._policy().side_streams + 1
-
-    def _copies(self, handle: ModelHandle, device: Device) -> Copies:
+    def _copies(self, device: Device) -> Copies:
         streams = self._policy().side_streams
-        ahead = streams > 0 and handle.kind == "oneshot" and device.torch_device.type == "cuda"
+        ahead = streams > 0 and device.torch_device.type == "cuda"
         return CopiesAhead(device.torch_device, streams) if ahead else CopiesAtOnce()
 
     def _reason(self, handle: ModelHandle, policy: VramPolicy) -> str:
         if policy.mode in ("low", "none"):
             return f"vram_mode {policy.mode}"
-        return "capped after it ran out of memory" if handle.cap_bytes is not None else "budget"
+        if handle.cap is not None:
+            return "capped after it ran out of memory"
+        return "gave up memory for another" if handle.gave_up_for else "budget"
 
 
 def _mb(size_bytes: int) -> float:

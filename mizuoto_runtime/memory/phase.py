@@ -99,8 +99,8 @@ class PhaseContext:
             if not isinstance(outcome, NotEnoughMemory):
                 self._note_retries(name, retry)
                 return outcome
-            if retry < retries:
-                self.manager.after_oom(handles)
+            if retry == retries or not self.manager.after_oom(handles):
+                break
         if fallback is None or not self.manager.policy.oom_fallback:
             raise NotEnoughMemory(f"{self.phase}, {name}: {outcome}; shorten the text, or free memory of the device")
         what, thrifty = fallback

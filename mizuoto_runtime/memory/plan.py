@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NODE_LIMIT = 4_000
 CLOSE_ENOUGH = 0.998
@@ -16,12 +16,16 @@ CLOSE_ENOUGH = 0.998
 
 @dataclass(frozen=True)
 class UnitCost:
-    """One unit. runs: how often it runs in a request; order: its place among the units when the request runs."""
+    """One unit. runs: how often it runs in a request; order: its place among the units when the request runs.
+
+    needs_slot: whether it's copied whole when it isn't resident; an embedding whose rows are gathered isn't.
+    """
 
     name: str
     size_bytes: int
     runs: float
     order: int
+    needs_slot: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,25 +43,22 @@ class Plan:
 
 
 def plan(units: Sequence[UnitCost], budget_bytes: int, slots: int = 1) -> Plan:
-    """The residency that copies the fewest bytes. Below the minimum nothing stays and `fits` is false."""
+    """The residency that copies the fewest bytes. Below the minimum it's that of the minimum, and `fits` is false."""
     if sum(unit.size_bytes for unit in units) <= budget_bytes:
         return Plan(frozenset(unit.name for unit in units), 0, 0, True)
+    least_bytes = minimum_bytes(units, slots)
     best: tuple[float, Plan] | None = None
-    for slot_bytes in sorted({unit.size_bytes for unit in units}):
-        found = _plan_with_slot(units, budget_bytes, slots, slot_bytes)
+    for slot_bytes in sorted({unit.size_bytes if unit.needs_slot else 0 for unit in units}):
+        found = _plan_with_slot(units, max(budget_bytes, least_bytes), slots, slot_bytes)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
-    if best is None:
-        largest = max(unit.size_bytes for unit in units)
-        return Plan(frozenset(), largest, min(slots, len(units)), False)
-    return best[1]
+    assert best is not None
+    return replace(best[1], fits=budget_bytes >= least_bytes)
 
 
 def minimum_bytes(units: Sequence[UnitCost], slots: int = 1) -> int:
     """The least budget with which `plan` fits."""
-    sizes = sorted((unit.size_bytes for unit in units), reverse=True)
-    if not sizes:
-        return 0
+    sizes = sorted((unit.size_bytes for unit in units if unit.needs_slot), reverse=True)
     return min(
         sum(sizes[:kept]) + min(slots, len(sizes) - kept) * (sizes[kept] if kept < len(sizes) else 0)
         for kept in range(len(sizes) + 1)
@@ -68,9 +69,9 @@ def _plan_with_slot(
     units: Sequence[UnitCost], budget_bytes: int, slots: int, slot_bytes: int
 ) -> tuple[float, Plan] | None:
     """The best plan whose largest streamed unit has `slot_bytes`: all larger ones stay."""
-    kept = [unit for unit in units if unit.size_bytes > slot_bytes]
-    others = [unit for unit in units if unit.size_bytes <= slot_bytes]
-    used_slots = min(slots, len(others))
+    kept = [unit for unit in units if unit.needs_slot and unit.size_bytes > slot_bytes]
+    others = [unit for unit in units if not unit.needs_slot or unit.size_bytes <= slot_bytes]
+    used_slots = min(slots, sum(unit.needs_slot for unit in others))
     room = budget_bytes - used_slots * slot_bytes - sum(unit.size_bytes for unit in kept)
     if room < 0:
         return None

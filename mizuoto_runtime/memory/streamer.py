@@ -1,4 +1,4 @@
-"""Streams the units of one handle: their weights stay in RAM and are copied to the device when they run.
+"""Streams units: their weights stay in RAM and are copied to the device when they run.
 
 A few slots, blocks of the same size, hold the copies. A unit whose copy is still in a slot is not copied again. Where
 copies run beside the computation, the units that followed last time are copied ahead; a wrong guess costs time only.
@@ -7,8 +7,8 @@ copies run beside the computation, the units that followed last time are copied 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,10 @@ from torch import Tensor
 from . import current
 from .copies import Copies
 from .device import Device
-from .group import Entry, WeightGroup
+
+if TYPE_CHECKING:
+    from .gates import StreamedUnit
+    from .residence import Residence
 
 
 class Slot:
@@ -40,72 +43,18 @@ class Slot:
         return self.places[unit]
 
 
-class CountedUnit:
-    """The gate of a resident unit in a handle of which other units stream: it only counts."""
-
-    __slots__ = ("runs",)
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-    def enter(self) -> None:
-        self.runs += 1
-
-    def leave(self) -> None:
-        """Nothing hangs elsewhere."""
-
-
-class StreamedUnit:
-    """The gate of a unit that isn't resident.
-
-    Entered: its copy is in a slot and hangs in the modules. Left: what hung there before hangs there again. Calls may
-    nest; another thread waits meanwhile.
-    """
-
-    __slots__ = ("depth", "group", "host", "outside", "runs", "slot", "streamer")
-
-    def __init__(self, group: WeightGroup, streamer: Streamer, absent: Callable[[Entry], Tensor] | None) -> None:
-        self.group = group
-        self.host = group.pack()
-        group.hang_host(absent)
-        self.outside = group.hanging()
-        self.streamer = streamer
-        self.slot: Slot | None = None
-        self.depth = 0
-        self.runs = 0
-
-    def enter(self) -> None:
-        streamer = self.streamer
-        streamer.lock.acquire()
-        if self.depth:
-            self.depth += 1
-            return
-        try:
-            places = streamer.ready(self)
-        except BaseException:
-            streamer.lock.release()
-            raise
-        self.depth = 1
-        for container, key, tensor in places:
-            container[key] = tensor
-
-    def leave(self) -> None:
-        self.depth -= 1
-        if not self.depth:
-            for container, key, tensor in self.outside:
-                container[key] = tensor
-            self.streamer.left(self)
-        self.streamer.lock.release()
-
-
 class Streamer:
-    """The slots of one handle on one device."""
+    """The slots that some handles of one device stream through, and the order in which their units ran last time.
+
+    users: those that stream through it; the first one's books hold the slots.
+    """
 
     def __init__(self, device: Device, slot_bytes: int, slots: int, copies: Copies) -> None:
         self.lock = threading.RLock()
+        self.device = device
         self.slot_bytes = slot_bytes
         self.slots = slots
-        self.streamed_bytes = 0
+        self.users: list[Residence] = []
         self._copies = copies
         self._slots = [Slot(device.allocate(slot_bytes)) for _ in range(slots)]
         self._next: dict[StreamedUnit, StreamedUnit] = {}
@@ -116,12 +65,27 @@ class Streamer:
         """Bytes of all slots."""
         return self.slot_bytes * len(self._slots)
 
-    def close(self) -> None:
-        """Give the slots back."""
+    def forget(self, units: Iterable[StreamedUnit]) -> None:
+        """Drop the copies of `units`, which won't come here again."""
         with self.lock:
+            for unit in units:
+                if unit.slot is not None:
+                    self._vacate(unit.slot)
+                for slot in self._slots:
+                    slot.places.pop(unit, None)
+            self._next.clear()
+            self._last = None
+
+    def leave(self, user: Residence) -> int:
+        """One user less; the last one gives the slots back. Returns the bytes given back."""
+        with self.lock:
+            self.users.remove(user)
+            if self.users:
+                return 0
+            freed = self.size_bytes
             self.drop()
             self._slots.clear()
-            self._next.clear()
+            return freed
 
     def ready(self, unit: StreamedUnit) -> list[tuple[Any, Any, Tensor]]:
         """Where the unit's copy hangs; it is in a slot by then, copied now if it wasn't."""
@@ -134,7 +98,7 @@ class Streamer:
             self._copies.wait(slot.copy)
             slot.copy = None
         self._learn(unit)
-        if self._copies.ahead:
+        if self._copies.ahead and unit.ahead:
             self._prefetch(unit)
         return slot.prepared(unit)[1]
 
@@ -159,8 +123,7 @@ class Streamer:
     def _hold(self, slot: Slot, unit: StreamedUnit) -> None:
         slot.unit, unit.slot = unit, slot
         slot.version = unit.host._version
-        self.streamed_bytes += unit.group.size_bytes
-        current.streamed(unit.group.size_bytes)
+        unit.count(unit.group.size_bytes)
         self._slots.remove(slot)
         self._slots.append(slot)
 
@@ -186,7 +149,7 @@ class Streamer:
     def _prefetch(self, unit: StreamedUnit) -> None:
         ahead = self._followers(unit)
         for following in ahead:
-            if following.slot is not None:
+            if following.slot is not None or not following.ahead:
                 continue
             idle = [slot for slot in self._slots if slot.unit is None or self._spare(slot.unit, unit, ahead)]
             if not idle:

@@ -27,7 +27,8 @@ Mark = str
 class Unit:
     """Weights that stream together.
 
-    modules: those whose calls need the weights. order: the unit's place among all units when the model runs.
+    modules: those whose calls need the weights. order: the unit's place among all units when the model runs. gathers:
+    an embedding; off the device its rows are gathered in RAM, so that it is never copied whole.
     """
 
     name: str
@@ -35,20 +36,36 @@ class Unit:
     modules: list[nn.Module]
     order: int
     mark: Mark = "normal"
+    gathers: bool = False
 
 
 @dataclass
 class Division:
     """A module's weights, divided. opaque: tensors of other kinds than torch's own, which move one by one."""
 
+    module: nn.Module
     fixed: WeightGroup
     buffers: WeightGroup
     units: list[Unit]
     opaque: list[Entry]
+    stays: Callable[[nn.Module], bool]
 
     @property
     def groups(self) -> list[WeightGroup]:
         return [self.fixed, self.buffers, *(unit.group for unit in self.units)]
+
+    def is_current(self) -> bool:
+        """Whether the module still has the tensors that were divided, and no others."""
+        entries = [entry for group in self.groups for entry in group.entries] + self.opaque
+        known = {(id(place.container), place.key) for entry in entries for place in entry.places}
+        parts = [part for part in self.module.modules() if not self.stays(part)]
+        return all(group.is_current() for group in self.groups) and all(
+            (id(container), key) in known
+            for part in parts
+            for container in (part._parameters, part._buffers)
+            for key, tensor in container.items()
+            if tensor is not None
+        )
 
 
 class _FlatWeights:
@@ -81,6 +98,8 @@ def divide(
     effective = _effective_marks(module, marks)
     first = next(module.parameters(), None)
     units: list[Unit] = []
+    embeddings = [_embedding(part, name, found, effective) for name, part in module.named_modules() if not stays(part)]
+    gathered = [unit for unit in embeddings if unit is not None]
     streamed: set[int] = set() if first is None else {id(first)}
     for name, root in unit_roots(module):
         layers = [part for part in root.modules() if _streams(part, effective) and not stays(part)]
@@ -92,12 +111,15 @@ def divide(
         group = WeightGroup(name, [item.entry for item in members])
         units.append(Unit(name, group, _gated(root, layers), len(units), effective[root]))
     streamed.discard(id(first))
+    streamed.update(id(entry.host) for unit in gathered for entry in unit.group.entries)
     rest = [item for key, item in found.items() if key not in streamed]
     return Division(
+        module=module,
         fixed=WeightGroup("fixed", [item.entry for item in rest if item.plain and item.entry.is_parameter]),
         buffers=WeightGroup("buffers", [item.entry for item in rest if item.plain and not item.entry.is_parameter]),
-        units=_numbered(_split(units)),
+        units=_numbered([*_split(units), *gathered]),
         opaque=[item.entry for item in rest if not item.plain],
+        stays=stays,
     )
 
 
@@ -168,6 +190,25 @@ def _effective_marks(module: nn.Module, marks: Mapping[nn.Module, Mark]) -> dict
 def _streams(module: nn.Module, effective: Mapping[nn.Module, Mark]) -> bool:
     known = isinstance(module, LAYERS) or getattr(type(module), "STREAMABLE", False)
     return known and effective[module] != "fixed" and "forward" not in module.__dict__
+
+
+def can_gather(module: nn.Module) -> bool:
+    """Whether the module does nothing but look up rows of its weight."""
+    return isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward and module.max_norm is None
+
+
+def _embedding(
+    module: nn.Module, name: str, found: Mapping[int, _Found], effective: Mapping[nn.Module, Mark]
+) -> Unit | None:
+    """The unit of an embedding whose rows may be gathered; None if it's none, or another module reads its weight."""
+    if effective[module] != "gather" or not can_gather(module):
+        return None
+    item = found[id(module.weight)]
+    owners: list[nn.Module] = list(dict.fromkeys(item.owners))
+    shared = [owner for owner in owners if effective[owner] != "gather" or not can_gather(owner)]
+    if shared or not item.plain or owners[0] is not module:
+        return None
+    return Unit(name or "embedding", WeightGroup(name, [item.entry]), owners, 0, "gather", gathers=True)
 
 
 def _members(layers: Iterable[nn.Module], found: Mapping[int, _Found], taken: set[int]) -> list[_Found]:

@@ -12,21 +12,20 @@ from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.memory.current import RunningPhase
 from mizuoto_runtime.memory.device import DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.manager import ModelManager
 from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
 from tests.memory.modules import WIDTH, Stack, linear
 
 
-class Host:
+class Host(StandaloneHost):
     """The only device is a simulated one."""
 
     def __init__(self, *, shares_device: bool = False) -> None:
+        super().__init__()
         self.shares_device = shares_device
         self.asked: list[int] = []
-
-    def device(self) -> str:
-        return "cpu"
 
     def make_room(self, size_bytes: int, device: str) -> None:
         self.asked.append(size_bytes)
@@ -212,7 +211,7 @@ def test_a_retry_replays_the_same_numbers_and_forgets_the_failed_attempts_notes(
 
 def test_after_two_retries_there_is_one_clear_error_or_the_fallback() -> None:
     for fallback_on in (False, True):
-        rig, handle = Rig(3 * SIZE, oom_fallback=fallback_on), component("h")
+        rig, handle = Rig(3 * SIZE, oom_fallback=fallback_on), component("h", 8)
         ctx, draws = rig.context(), list[torch.Tensor]()
         attempt = failing(MemoryError, 9, draws, ctx)
         if fallback_on:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from mizuoto_runtime.memory.plan import UnitCost, minimum_bytes, plan
 
 SIZES = st.sampled_from([75, 300]) | st.integers(1, 1000)
-UNITS = st.lists(st.tuples(SIZES, st.sampled_from([1, 1, 10, 100])), min_size=1, max_size=8).map(
-    lambda pairs: [UnitCost(str(index), size, runs, index) for index, (size, runs) in enumerate(pairs)]
+KINDS = st.tuples(SIZES, st.sampled_from([1, 1, 10, 100]), st.sampled_from([True, True, True, False]))
+UNITS = st.lists(KINDS, min_size=1, max_size=8).map(
+    lambda kinds: [UnitCost(str(index), size, runs, index, slot) for index, (size, runs, slot) in enumerate(kinds)]
 )
 
 
@@ -24,7 +25,8 @@ def fewest_bytes(units: Sequence[UnitCost], budget: int, slots: int) -> float | 
     for count in range(len(units) + 1):
         for kept in itertools.combinations(units, count):
             streamed = [unit for unit in units if unit not in kept]
-            reserve = min(slots, len(streamed)) * max((unit.size_bytes for unit in streamed), default=0)
+            copied = [unit for unit in streamed if unit.needs_slot]
+            reserve = min(slots, len(copied)) * max((unit.size_bytes for unit in copied), default=0)
             if sum(unit.size_bytes for unit in kept) + reserve <= budget:
                 found.append(sum(unit.runs * unit.size_bytes for unit in streamed))
     return min(found, default=None)

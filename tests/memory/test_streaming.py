@@ -12,10 +12,10 @@ from torch import nn
 
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.memory.absent import AbsentWeightError
-from mizuoto_runtime.memory.copies import CopiesAtOnce
 from mizuoto_runtime.memory.device import SimulatedDevice
-from mizuoto_runtime.memory.handle import ModelHandle, Placement
+from mizuoto_runtime.memory.handle import ModelHandle
 from tests.memory.modules import WIDTH, Stack, kinds, linear
+from tests.memory.placed import place_within
 
 KINDS = dict(kinds())
 
@@ -46,7 +46,7 @@ def budget_of(handle: ModelHandle, share: float) -> int:
 def placed(handle: ModelHandle, share: float, *, strict: bool) -> SimulatedDevice:
     budget = budget_of(handle, share)
     device = SimulatedDevice("sim", budget, strict=strict)
-    handle.place(Placement(device, budget, 1, True, CopiesAtOnce))
+    place_within(budget, device, handle)
     return device
 
 
@@ -165,7 +165,7 @@ def test_marks_decide_what_stays() -> None:
     handle.unload()
     budget = handle.minimum_bytes(1) + handle.costs()[0].size_bytes
     device = SimulatedDevice("sim", budget, strict=False)
-    handle.place(Placement(device, budget, 1, True, CopiesAtOnce))
+    place_within(budget, device, handle)
     assert handle.resident == ("layers.4",)
 
 
@@ -174,10 +174,9 @@ def test_what_runs_more_often_stays_once_that_is_known() -> None:
     handle = ModelHandle("h", module.eval().requires_grad_(False), "sequence")
     budget = handle.minimum_bytes(1) + 2 * handle.costs()[0].size_bytes
     device = SimulatedDevice("sim", budget, strict=True)
-    placement = Placement(device, budget, 1, True, CopiesAtOnce)
-    handle.place(placement)
+    place_within(budget, device, handle)
     module(inputs())
-    handle.place(placement)
+    place_within(budget, device, handle)
     assert handle.resident == ("layers.2", "layers.3")
     assert device.peak_bytes <= budget
 
@@ -217,13 +216,12 @@ def test_any_allocation_may_fail_and_the_books_stay_true(kind: str, share: float
         budget = budget_of(handle, share)
         device = SimulatedDevice("sim", budget, strict=True)
         device.before_allocation = failing_at(number)
-        placement = Placement(device, budget, 1, True, CopiesAtOnce)
         try:
-            handle.place(placement)
+            place_within(budget, device, handle)
         except NotEnoughMemory:
             failed += 1
             assert device.held_bytes() == handle.held_bytes
-            handle.place(placement)
+            place_within(budget, device, handle)
         assert torch.equal(outputs(module)[0], expected)
         handle.unload()
         assert device.held_bytes() == 0

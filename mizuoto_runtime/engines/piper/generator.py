@@ -18,7 +18,7 @@ from .layers import Conv, Upsample
 
 SLOPE = 0.1
 LAST_SLOPE = 0.01
-TILE_ELEMENTS = 1 << 19
+TILE_ELEMENTS = 1 << 18
 
 
 class ResidualLayer(nn.Module):

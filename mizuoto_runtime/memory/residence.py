@@ -1,0 +1,161 @@
+"""One component's weights on one device: which groups lie there, and the gates of the units that don't."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from . import current
+from .absent import absent_weight
+from .device import Device
+from .gates import Absent, CountedUnit, GatheredUnit, StreamedUnit, UnitGate
+from .group import Entry, moved
+from .intercept import answer, intercept, release
+from .streamer import Streamer
+from .units import Division, Unit
+
+
+class Residence:
+    """Made when a component comes to a device, gone when it leaves. Every step leaves the books true.
+
+    loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came.
+    """
+
+    def __init__(self, division: Division, device: Device) -> None:
+        self.division = division
+        self.device = device
+        self.streamer: Streamer | None = None
+        self.loaded_bytes = 0
+        self.streamed_bytes = 0
+        self.opaque_placed = False
+        self._absent: Absent = absent_weight if device.strict else None
+        self._placed: list[Unit] = []
+        self._gates: dict[str, UnitGate] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the device: the weights there, and the slots if they are in this component's books."""
+        streamer = self.streamer
+        owns = streamer is not None and streamer.users[0] is self
+        return self.loaded_bytes + (streamer.size_bytes if owns and streamer is not None else 0)
+
+    @property
+    def resident(self) -> frozenset[str]:
+        """Names of the units that are there."""
+        return frozenset(unit.name for unit in self._placed)
+
+    def gates(self) -> dict[str, UnitGate]:
+        """The gates by unit name; none where every unit is resident."""
+        return self._gates
+
+    def place_fixed(self, *, keep_host: bool) -> None:
+        """Place what is there whenever the component is."""
+        division = self.division
+        for group, keep in ((division.fixed, keep_host or bool(division.units)), (division.buffers, True)):
+            if group.placed_block is None:
+                group.place(self.device, keep_host=keep)
+                self.loaded_bytes += group.size_bytes
+        if not self.opaque_placed:
+            self._place_opaque(division.opaque)
+
+    def _place_opaque(self, entries: list[Entry]) -> None:
+        tensors = [moved(entry.host, self.device.torch_device) for entry in entries]
+        for entry, tensor in zip(entries, tensors, strict=True):
+            entry.hang(tensor)
+        self.opaque_placed = True
+        self.loaded_bytes += opaque_bytes(entries)
+
+    def make_resident(self, unit: Unit, *, keep_host: bool) -> None:
+        """Place a unit. Beside units that stream, its runs are counted."""
+        if unit.group.placed_block is None:
+            self._close(unit)
+            unit.group.place(self.device, keep_host=keep_host)
+            self._placed.append(unit)
+            self.loaded_bytes += unit.group.size_bytes
+        if self.streamer is None:
+            self._close(unit)
+        elif unit.name not in self._gates and not unit.gathers:
+            self._open(unit, CountedUnit(), unit.modules[:1])
+
+    def stream(self, unit: Unit, *, ahead: bool) -> None:
+        """Let a unit that isn't resident stream through the slots, or its rows be gathered."""
+        if unit.name in self._gates:
+            return
+        if unit.gathers:
+            gathered = GatheredUnit(unit.group, self._absent, self._count)
+            self._gates[unit.name] = gathered
+            for module in unit.modules:
+                answer(module, gathered)
+            return
+        assert self.streamer is not None
+        gate = StreamedUnit(unit.group, self.streamer, self._absent, self._count, ahead=ahead)
+        self._open(unit, gate, unit.modules)
+
+    def let_go(self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62) -> int:
+        """Let resident units go that aren't in `keep`, the last placed first, up to at least `size_bytes`."""
+        freed = 0
+        for unit in reversed(tuple(self._placed)):
+            if freed >= size_bytes:
+                break
+            if unit.name not in keep:
+                self._close(unit)
+                self._placed.remove(unit)
+                size = unit.group.leave(self._absent)
+                self.loaded_bytes -= size
+                freed += size
+        return freed
+
+    def use(self, streamer: Streamer) -> None:
+        """Stream through these slots from now on."""
+        self.streamer = streamer
+        streamer.users.append(self)
+
+    def stop_streaming(self) -> int:
+        """Close the gates and leave the slots; returns the bytes given back. What streamed hangs in RAM."""
+        for unit in self.division.units:
+            self._close(unit)
+        streamer, self.streamer = self.streamer, None
+        return streamer.leave(self) if streamer is not None else 0
+
+    def leave(self) -> int:
+        """Leave the device with everything; returns the bytes given back."""
+        freed = self.stop_streaming() + self.let_go()
+        for unit in self.division.units:
+            unit.group.hang_host(self._absent)
+        for group in (self.division.fixed, self.division.buffers):
+            freed += group.leave(self._absent)
+        if self.opaque_placed:
+            for entry in self.division.opaque:
+                entry.hang(entry.host)
+            freed += opaque_bytes(self.division.opaque)
+            self.opaque_placed = False
+        self.loaded_bytes = 0
+        return freed
+
+    def count_pass(self) -> None:
+        """Count a copy of every unit that streams."""
+        for gate in self._gates.values():
+            if isinstance(gate, StreamedUnit):
+                self._count(gate.group.size_bytes)
+
+    def _open(self, unit: Unit, gate: StreamedUnit | CountedUnit, modules: list[nn.Module]) -> None:
+        self._gates[unit.name] = gate
+        for module in modules:
+            intercept(module, gate)
+
+    def _close(self, unit: Unit) -> None:
+        gate = self._gates.pop(unit.name, None)
+        if gate is None:
+            return
+        if isinstance(gate, StreamedUnit):
+            gate.streamer.forget([gate])
+        for module in unit.modules:
+            release(module)
+
+    def _count(self, size_bytes: int) -> None:
+        self.streamed_bytes += size_bytes
+        current.streamed(size_bytes)
+
+
+def opaque_bytes(entries: list[Entry]) -> int:
+    """Bytes of tensors of other kinds than torch's own."""
+    return sum(entry.host.nbytes for entry in entries)
