@@ -10,7 +10,7 @@ import comfy.model_management
 import comfy.utils
 import folder_paths
 
-from ..mizuoto_runtime.errors import InputError
+from ..mizuoto_runtime.errors import MizuotoError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
 from ..mizuoto_runtime.memory.device import checked_device
 from ..mizuoto_runtime.memory.phase import Callbacks
@@ -59,7 +59,7 @@ def library() -> ModelLibrary:
     """The installed models. A setting that can't be read is left to the first run to complain about."""
     try:
         return ModelLibrary(_roots(resolve()))
-    except InputError:
+    except MizuotoError:
         return ModelLibrary(_folders())
 
 

@@ -18,6 +18,7 @@ from .device import Device, DeviceService
 from .handle import ModelHandle, Placement
 from .host import Host
 from .policy import VramPolicy
+from .report import ManagerFacts, device_facts, policy_facts
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
@@ -26,12 +27,14 @@ POLL_SECONDS = 0.05
 class ModelManager:
     """All handles of the process.
 
-    policy: read at each phase, so that a changed setting applies to the next one.
+    policy: read at each phase, so that a changed setting applies to the next one. before_load: told of the handles
+    that a phase needs at once, those around it included, and of its working memory in bytes.
     """
 
     def __init__(self, host: Host, devices: DeviceService, policy: Callable[[], VramPolicy]) -> None:
         self.host = host
         self.devices = devices
+        self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
         self._policy = policy
         self._handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
         self._placing = threading.RLock()
@@ -47,6 +50,19 @@ class ModelManager:
     def policy(self) -> VramPolicy:
         """The policy in force."""
         return self._policy()
+
+    def facts(self, devices: Sequence[str] = ()) -> ManagerFacts:
+        """What is known without waiting: the policy, and the device where phases run, then `devices`."""
+        return ManagerFacts(
+            device=self.host.device(),
+            shares_device=self.host.shares_device,
+            policy=policy_facts(self._policy()),
+            devices=device_facts(self.devices, (self.host.device(), *devices)),
+        )
+
+    def minimum_bytes(self, handles: Sequence[ModelHandle]) -> int:
+        """The least of a device on which a phase with these handles works (U6)."""
+        return sum(handle.minimum_bytes(self._slots(handle)) for handle in handles)
 
     def loaded_bytes(self, handle: ModelHandle) -> int:
         """Bytes of the handle's weights where phases run; on a plain CPU they are always there."""
@@ -65,6 +81,8 @@ class ModelManager:
         """
         device = self.device
         self.adopt(handles)
+        if self.before_load is not None:
+            self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
         for handle in handles:
             handle.enter()
         try:
@@ -131,7 +149,7 @@ class ModelManager:
                 device=device,
                 budget_bytes=max(share_bytes, least),
                 slots=self._slots(handle),
-                keep_host=policy.keep_host,
+                keep_host=policy.host_copies != "off",
                 copies=lambda: self._copies(handle, device),
             )
         )
