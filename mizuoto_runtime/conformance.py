@@ -29,9 +29,9 @@ OWN_SETTINGS = {
     "compute.vram_mode": "normal",
     "compute.vram_reserve_mb": "0",
     "compute.vram_limit_mb": "0",
-    "compute.simulate_vram_mb": "0",
 }
-"""What the cases set themselves, with what a whole run needs."""
+"""What the cases set themselves, with what a whole run needs; besides, how large a simulated device is."""
+SIMULATE = "compute.simulate_vram_mb"
 SOURCE = "conformance"
 
 
@@ -87,7 +87,7 @@ def budgets(demands: Sequence[Demand], total_bytes: int) -> dict[str, int]:
 
 def simulated(settings: Settings, library: ModelLibrary) -> Session:
     """A session on a large simulated device; `exact_size` makes it smaller."""
-    texts = {**OWN_SETTINGS, "compute.simulate_vram_mb": str(LARGE_MB), "compute.device": ""}
+    texts = {**OWN_SETTINGS, SIMULATE: str(LARGE_MB), "compute.device": ""}
     return Session(settings.changed(texts, SOURCE), library)
 
 
@@ -162,14 +162,15 @@ def conform(
     too little memory, or a weight that is read while it isn't on the device.
     """
     on_cpu = settings.text("compute.device") in ("", "cpu")
-    run = _simulated_cases if on_cpu else _device_cases
+    run = simulated_cases if on_cpu else device_cases
     yield from run(settings, library, files, request, callbacks or Callbacks())
 
 
-def _simulated_cases(
+def simulated_cases(
     settings: Settings, library: ModelLibrary, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks
 ) -> Iterator[CaseResult]:
-    plain = Session(settings.changed({**OWN_SETTINGS, "compute.device": ""}, SOURCE), library)
+    """A plain run on the CPU, then simulated devices on which nothing, half and all of what can stream stays."""
+    plain = Session(settings.changed({**OWN_SETTINGS, SIMULATE: "0", "compute.device": ""}, SOURCE), library)
     expected = Case(plain, files, request, callbacks, first=True)
     plain.close()
     yield _result("plain", plain.manager.device, expected, expected)
@@ -181,9 +182,10 @@ def _simulated_cases(
             yield _result(name, device, case, expected, budget_bytes=size_bytes, peak_bytes=device.peak_bytes)
 
 
-def _device_cases(
+def device_cases(
     settings: Settings, library: ModelLibrary, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks
 ) -> Iterator[CaseResult]:
+    """On `compute.device`: whole, all streamed, and halfway by a limit in whole megabytes."""
     expected: Case | None = None
     limit_mb = 0
     for name, mode in (("whole", "high"), ("none", "none"), ("halfway", "normal")):
@@ -221,7 +223,7 @@ def _result(
         seconds=case.seconds,
         difference=difference,
         equal=difference == 0.0,
-        within_budget=not simulated_device or (peak_bytes or 0) <= (budget_bytes or 0),
+        within_budget=not simulated_device or budget_bytes is None or (peak_bytes or 0) <= budget_bytes,
         left_bytes=device.held_bytes() if simulated_device else 0,
         error=case.error,
     )
@@ -238,11 +240,15 @@ def _difference(samples: Tensor | None, expected: Tensor | None) -> float | None
 
 
 def _reset_peak(device: Device) -> None:
-    if device.torch_device.type in ("cuda", "xpu"):
+    if isinstance(device, SimulatedDevice):
+        device.peak_bytes = 0
+    elif device.torch_device.type in ("cuda", "xpu"):
         getattr(torch, device.torch_device.type).reset_peak_memory_stats(device.torch_device)
 
 
 def _peak_bytes(device: Device) -> int | None:
+    if isinstance(device, SimulatedDevice):
+        return device.peak_bytes
     if device.torch_device.type not in ("cuda", "xpu"):
         return None
     return int(getattr(torch, device.torch_device.type).max_memory_allocated(device.torch_device))

@@ -39,10 +39,10 @@ def add_to(commands: Commands) -> None:
 def _run(namespace: argparse.Namespace) -> int:
     settings = settings_of(namespace)
     choose_allocator(settings)
-    from ..conformance import OWN_SETTINGS, conform
+    from ..conformance import OWN_SETTINGS, SIMULATE, conform
     from ..session import Session
 
-    taken = sorted(OWN_SETTINGS.keys() & explicit_settings(namespace).keys())
+    taken = sorted({*OWN_SETTINGS, SIMULATE} & explicit_settings(namespace).keys())
     if taken:
         raise InputError(f"conformance sets {', '.join(taken)} itself, for each case; leave it out")
     spec = engine_spec(namespace.engine)

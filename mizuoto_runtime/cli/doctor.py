@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..config import named_config
 from ..doctor import Problem, gather, problem
 from ..errors import MizuotoError
 from ..settings import Settings, resolve
@@ -15,7 +16,7 @@ from .arguments import add_device, add_settings, choose_allocator, explicit_sett
 if TYPE_CHECKING:
     from .arguments import Commands
 
-BYTES_PER_MB = 1_000_000
+BYTES_PER_MB = 1 << 20  # as in the settings
 
 
 def add_to(commands: Commands) -> None:
@@ -36,6 +37,7 @@ def _run(namespace: argparse.Namespace) -> int:
 
 def _settings(namespace: argparse.Namespace) -> tuple[Settings, list[Problem]]:
     """The settings in force. A file or an environment that can't be read is a problem to report, not to fail for."""
+    named_config(namespace.config, {})
     explicit = with_device(resolve(explicit_settings(namespace), {}), namespace)
     try:
         return settings_of(namespace), []
