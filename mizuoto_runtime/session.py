@@ -150,7 +150,8 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
     host = host or StandaloneHost(checked_device(settings.text("compute.device")))
     devices = DeviceService({"cpu": simulated_bytes} if simulated_bytes else None, strict=True)
-    policy = policy_from(settings, host.device().partition(":")[0], shared=host.shares_device)
+    device_type = host.device().partition(":")[0]
+    policy = policy_from(settings, device_type, host.vram_mode() or "normal")
     return ModelManager(host, devices, lambda: policy)
 
 

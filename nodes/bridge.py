@@ -10,9 +10,9 @@ import comfy.model_management
 import comfy.utils
 import folder_paths
 
-from ..mizuoto_runtime.errors import InputError
+from ..mizuoto_runtime.errors import MizuotoError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
-from ..mizuoto_runtime.memory.device import checked_device
+from ..mizuoto_runtime.memory.device import Device, checked_device
 from ..mizuoto_runtime.memory.host import StandaloneHost
 from ..mizuoto_runtime.memory.phase import Callbacks
 from ..mizuoto_runtime.session import Session
@@ -34,6 +34,9 @@ class ComfyHost(StandaloneHost):
 
     def device(self) -> str:
         return self._device or str(comfy.model_management.get_torch_device())
+
+    def reserve_bytes(self, device: Device) -> int | None:
+        return 0
 
     def make_room(self, size_bytes: int, device: str) -> None:
         import torch
@@ -57,7 +60,7 @@ def library() -> ModelLibrary:
     """The installed models. A setting that can't be read is left to the first run to complain about."""
     try:
         return ModelLibrary(_roots(resolve()))
-    except InputError:
+    except MizuotoError:
         return ModelLibrary(_folders())
 
 

@@ -11,6 +11,7 @@ import pytest
 from devtools.cli import _parse
 from mizuoto_runtime.cli import _parser
 from mizuoto_runtime.engines.registry import all_engines
+from mizuoto_runtime.settings import SETTINGS, resolve
 
 ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -35,6 +36,21 @@ def test_every_command_is_understood(readme: Path) -> None:
             continue
         understood += 1
     assert understood >= 10
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.name)
+def test_the_settings_file_shown_is_valid(readme: Path, tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "mizuoto.toml"
+    path.write_text(shown, encoding="utf-8")
+    assert resolve(environment={}, config=path).text("compute.vram_mode") == "low"
+
+
+@pytest.mark.parametrize("page", ["memory.md", "memory.zh-CN.md"])
+def test_the_table_of_settings_is_complete(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z_.<>]+)` \| [^`|]*", text, re.MULTILINE))
+    assert named == {re.sub(r"^engines\.\w+", "engines.<id>", setting.name) for setting in SETTINGS}
 
 
 def test_both_languages_show_the_same_commands() -> None:

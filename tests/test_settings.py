@@ -3,7 +3,9 @@
 import pytest
 
 from mizuoto_runtime.errors import InputError, UnknownName
+from mizuoto_runtime.memory.policy import VramPolicy, allocator_conf, policy_from
 from mizuoto_runtime.settings import SETTINGS, resolve
+from mizuoto_runtime.types import ModelRef
 
 NAME = "compute.max_resident_models"
 VARIABLE = "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS"
@@ -38,3 +40,104 @@ def test_a_mistyped_variable_is_refused_and_others_are_left_alone() -> None:
 def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=f"Known: .*{NAME}"):
         resolve({"compute.max_models": "1"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("on", True), ("true", True), ("True", True), (" OFF ", False), ("false", False)]
+)
+def test_on_and_off_are_said_in_words(text: str, expected: bool) -> None:
+    assert resolve({"compute.oom_retry": text}, {}).flag("compute.oom_retry") is expected
+
+
+@pytest.mark.parametrize("text", ["", "1", "yes", "null", "[true]"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"compute.oom_retry \(--setting\).* it must be on or off"):
+        resolve({"compute.oom_retry": text}, {})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", None), (" ", None), ("0", 0), ("512", 512)])
+def test_a_setting_with_an_automatic_value_may_be_empty(text: str, expected: int | None) -> None:
+    settings = resolve(environment={"MIZUOTO_COMPUTE__RAM_RESERVE_MB": text})
+    assert settings.values["compute.ram_reserve_mb"] == expected
+
+
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "true"])
+def test_an_automatic_value_is_still_checked(text: str) -> None:
+    with pytest.raises(InputError, match="ram_reserve_mb"):
+        resolve({"compute.ram_reserve_mb": text}, {})
+
+
+def test_pinned_models_are_names_with_commas_between() -> None:
+    settings = resolve({"engines.piper.pinned_models": " a, b/c ,,"}, {})
+    assert settings.names("engines.piper.pinned_models") == ("a", "b/c")
+    assert settings.names("engines.dummy.pinned_models") == ()
+    with pytest.raises(UnknownName, match=r"Did you mean 'engines\.piper\.pinned_models'"):
+        resolve({"engines.pipr.pinned_models": "a"}, {})
+
+
+def test_changed_settings_come_first_and_leave_the_others_alone() -> None:
+    before = resolve({NAME: "7"}, {})
+    after = before.changed({NAME: "8"}, "--device")
+    assert (after.integer(NAME), after.sources[NAME]) == (8, "--device")
+    assert (before.integer(NAME), before.sources[NAME]) == (7, "--setting")
+
+
+def test_every_setting_of_the_memory_specification_makes_the_policy() -> None:
+    texts = {
+        "compute.vram_mode": "low",
+        "compute.vram_reserve_mb": "1",
+        "compute.vram_limit_mb": "2",
+        "compute.ram_reserve_mb": "3",
+        "compute.host_copies": "off",
+        "compute.max_pinned_mb": "4",
+        "compute.async_offload": "5",
+        "compute.oom_retry": "off",
+        "compute.oom_fallback": "on",
+        "compute.kv_cache": "static",
+        "compute.cuda_graphs": "off",
+        "compute.gpu_jobs": "6",
+        "engines.piper.pinned_models": "a,b",
+    }
+    assert policy_from(resolve(texts, {}), "cuda") == VramPolicy(
+        mode="low",
+        reserve_bytes=1 << 20,
+        limit_bytes=2 << 20,
+        ram_reserve_bytes=3 << 20,
+        host_copies="off",
+        max_pinned_bytes=4 << 20,
+        side_streams=5,
+        oom_retry=False,
+        oom_fallback=True,
+        kv_cache="static",
+        cuda_graphs=False,
+        gpu_jobs=6,
+        pinned_models=frozenset({ModelRef("piper", "a"), ModelRef("piper", "b")}),
+    )
+
+
+def test_the_defaults_make_the_default_policy() -> None:
+    settings = resolve(environment={})
+    assert policy_from(settings, "cpu") == VramPolicy()
+    assert policy_from(settings, "cuda").side_streams == 2
+    assert policy_from(settings, "cuda", "low").mode == "low", "the application's own mode"
+
+
+def test_graphs_are_not_captured_under_the_async_allocator() -> None:
+    settings = resolve({"compute.cuda_allocator": "async"}, {})
+    assert not policy_from(settings, "cuda").cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("allocator", "conf"),
+    [
+        ("auto", None),
+        ("native", None),
+        ("async", "backend:cudaMallocAsync"),
+        ("expandable", "expandable_segments:True"),
+    ],
+)
+def test_the_allocator_is_chosen_unless_one_is_set_already(allocator: str, conf: str | None) -> None:
+    settings = resolve({"compute.cuda_allocator": allocator}, {})
+    assert allocator_conf(settings, {}) == conf
+    for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        assert allocator_conf(settings, {variable: "max_split_size_mb:64"}) is None

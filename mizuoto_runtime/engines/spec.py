@@ -11,7 +11,7 @@ that do the work stand in `phases.py` beside the declaration, imported when the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -185,6 +185,18 @@ class Capabilities:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """A package that the engine needs beside what ComfyUI brings.
+
+    check: raises MissingDependency, which says how to get it, if it isn't there or not whole; imports nothing heavy.
+    """
+
+    package: str
+    purpose: str
+    check: Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineSpec:
     """The whole declaration of an engine."""
 
@@ -198,6 +210,7 @@ class EngineSpec:
     phased: bool
     capabilities: Capabilities = field(default_factory=Capabilities)
     variants: tuple[Variant, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
 
     def phase(self, phase_id: str) -> Phase:
         for phase in self.phases:

@@ -20,20 +20,24 @@ from .handle import Cap, ModelHandle, slots_of
 from .host import Host
 from .placing import Placement, place
 from .policy import VramPolicy
+from .report import ManagerFacts, device_facts, policy_facts
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
+MOST_RESERVED_BYTES = 1 << 30
 
 
 class ModelManager:
     """All handles of the process.
 
-    policy: read at each phase, so that a changed setting applies to the next one.
+    policy: read at each phase, so that a changed setting applies to the next one. before_load: told of the handles
+    that a phase needs at once, those around it included, and of its working memory in bytes.
     """
 
     def __init__(self, host: Host, devices: DeviceService, policy: Callable[[], VramPolicy]) -> None:
         self.host = host
         self.devices = devices
+        self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
         self._policy = policy
         self._handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
         self._placing = threading.RLock()
@@ -47,8 +51,30 @@ class ModelManager:
 
     @property
     def policy(self) -> VramPolicy:
-        """The policy in force."""
+        """The policy in force on the device where phases run."""
         return self._policy()
+
+    def reserve_bytes(self, device: Device) -> int:
+        """What stays free on `device`: as the application or the setting says, else an eighth, 1 GiB at most."""
+        hosts = self.host.reserve_bytes(device)
+        if hosts is not None:
+            return hosts
+        set_bytes = self._policy().reserve_bytes
+        return min(MOST_RESERVED_BYTES, device.total_bytes() // 8) if set_bytes is None else set_bytes
+
+    def facts(self, devices: Sequence[str] = ()) -> ManagerFacts:
+        """What is known without waiting: the policy, and the device where phases run, then `devices`."""
+        return ManagerFacts(
+            device=self.host.device(),
+            shares_device=self.host.shares_device,
+            policy=policy_facts(self._policy()),
+            reserve_bytes=self.reserve_bytes(self.device),
+            devices=device_facts(self.devices, (self.host.device(), *devices)),
+        )
+
+    def minimum_bytes(self, handles: Sequence[ModelHandle]) -> int:
+        """The least of a device on which a phase with these handles works (U6)."""
+        return least_bytes(handles, slots_of(handles, self._policy().side_streams))
 
     def loaded_bytes(self, handle: ModelHandle) -> int:
         """Bytes of the handle's weights where phases run; on a plain CPU they are always there."""
@@ -67,6 +93,8 @@ class ModelManager:
         """
         device = self.device
         self.adopt(handles)
+        if self.before_load is not None:
+            self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
         for handle in handles:
             handle.enter()
         try:
@@ -142,7 +170,7 @@ class ModelManager:
             self._make_room(handles, wanted - budget, device)
             budget = self._budget(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
-        keep_host = policy.keep_host
+        keep_host = policy.host_copies != "off"
         place(handles, allotment, Placement(device, lambda handle: keep_host, lambda: self._copies(device)))
         return budget
 
@@ -168,13 +196,13 @@ class ModelManager:
 
     def _explanation(self, handle: ModelHandle, budget_bytes: int, memory_bytes: int) -> dict[str, object]:
         """Why a handle is partial, for the output's report (R1)."""
-        policy = self._policy()
+        policy, reserve = self._policy(), self.reserve_bytes(self.device)
         explanation: dict[str, object] = {
             "reason": self._reason(handle, policy),
             "mode": policy.mode,
-            "free_mb": _mb(budget_bytes + memory_bytes + policy.reserve_bytes),
+            "free_mb": _mb(budget_bytes + memory_bytes + reserve),
             "working_mb": _mb(memory_bytes),
-            "reserve_mb": _mb(policy.reserve_bytes),
+            "reserve_mb": _mb(reserve),
             "loaded_mb": _mb(handle.loaded_bytes),
             "size_mb": _mb(handle.size_bytes),
         }
@@ -187,13 +215,13 @@ class ModelManager:
         if policy.limit_bytes:
             free = min(free, policy.limit_bytes - device.held_bytes())
         held = sum(handle.held_bytes for handle in handles if handle.device_name == device.name)
-        return free + held - memory_bytes - policy.reserve_bytes
+        return free + held - memory_bytes - self.reserve_bytes(device)
 
     def _make_room(self, handles: Sequence[ModelHandle], short_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order, then the application around (Y1, Y3)."""
         policy = self._policy()
         whole = policy.mode in ("high", "shared")
-        least = least_bytes(handles, slots_of(handles, policy.side_streams))
+        least = self.minimum_bytes(handles)
         needed = short_bytes - (sum(handle.size_bytes for handle in handles) - least)
         pays = whole or self._eviction_pays(handles)
         last_used = max(handle.last_used for handle in handles)
@@ -248,7 +276,7 @@ class ModelManager:
         if whole:
             need = sum(handle.size_bytes for handle in handles)
         else:
-            need = least_bytes(handles, slots_of(handles, policy.side_streams))
+            need = self.minimum_bytes(handles)
         idle = sum(handle.held_bytes for handle in self._idle(device, handles))
         return self._budget(handles, memory_bytes, device) + idle < need
 

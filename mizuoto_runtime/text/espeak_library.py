@@ -49,6 +49,11 @@ def installed_folder() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def check_installed() -> None:
+    """MissingDependency if the wheel isn't installed, or not whole. Loads nothing."""
+    _files(installed_folder())
+
+
 def load(folder: Path) -> ctypes.CDLL:
     """A new copy of the library in `folder`, ready to select a voice. MissingDependency if it can't be had."""
     path, data = _files(folder)

@@ -2,70 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 
+from mizuoto_runtime import conformance
+from mizuoto_runtime.conformance import Case, device_of, exact_size
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.memory.device import SimulatedDevice
+from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 
-MB = 1 << 20
-LARGE_MB = 4096
-WORKING_BYTES = 1 << 30
+__all__ = ["check_failing_allocations", "check_streaming", "device_of", "exact_size", "simulated"]
 
 
-def simulated(library: ModelLibrary, size_mb: int = LARGE_MB, **compute: str) -> Session:
-    """A session on a simulated device; `compute`: further compute.* settings."""
-    settings = {"compute.vram_reserve_mb": "0", "compute.simulate_vram_mb": str(size_mb)}
-    settings |= {f"compute.{name}": value for name, value in compute.items()}
-    return Session(resolve(settings, {}), library)
-
-
-def device_of(session: Session) -> SimulatedDevice:
-    device = session.manager.device
-    assert isinstance(device, SimulatedDevice)
-    return device
-
-
-def budgets(session: Session, files: ModelFiles) -> dict[str, int]:
-    """Bytes of a device on which all units stream, half of what can, and none with its working memory beside it."""
-    handles = session.open(files).handles
-    least = max(handle.minimum_bytes(1) for handle in handles)
-    most = sum(handle.size_bytes for handle in handles)
-    return {"none": least, "halfway": (least + most) // 2, "whole": most + WORKING_BYTES}
-
-
-@contextmanager
-def exact_size(session: Session, size_bytes: int) -> Iterator[SimulatedDevice]:
-    """Make the session's device exactly `size_bytes` large."""
-    device = device_of(session)
-    before, device.size_bytes, device.peak_bytes = device.size_bytes, size_bytes, 0
-    try:
-        yield device
-    finally:
-        device.size_bytes = before
+def simulated(library: ModelLibrary, **compute: str) -> Session:
+    """A session on a large simulated device; `compute`: further compute.* settings."""
+    settings = {f"compute.{name}": value for name, value in compute.items()}
+    return conformance.simulated(resolve(settings, {}), library)
 
 
 def check_streaming(library: ModelLibrary, find: Callable[[Session], ModelFiles], request: SpeakRequest) -> None:
     """Plain, all streamed, halfway and whole agree sample for sample, and never hold more than they were given."""
-    plain = Session(resolve(environment={}), library)
-    expected = plain.speak(find(plain), request).audio.samples
-    sizes = budgets(simulated(library), find(plain))
-    for name, size_bytes in sizes.items():
-        session = simulated(library)
-        with exact_size(session, size_bytes) as device:
-            output = session.speak(find(session), request)
-            assert torch.equal(output.audio.samples, expected), f"{name}: other samples"
-            assert device.peak_bytes <= size_bytes
-            memory = output.meta["memory"]
-            assert isinstance(memory, dict)
-            assert (memory["streamed_mb"] > 0) is (name != "whole"), f"{name}: {memory}"
-            session.close()
-            assert device.held_bytes() == 0
+    settings = resolve(environment={})
+    files = find(Session(settings, library))
+    results = list(conformance.conform(settings, library, files, request))
+    assert [result.name for result in results] == ["plain", "none", "halfway", "whole"]
+    for result in results:
+        assert result.passed, result
+        assert (result.streamed_mb > 0) is (result.name in ("none", "halfway")), result
 
 
 def check_failing_allocations(
@@ -82,8 +48,10 @@ def check_failing_allocations(
     Each run is exact or one clear error; afterwards the books are true and the next run is exact.
     """
     plain = Session(resolve(environment={}), library)
-    expected = plain.speak(find(plain), request).audio.samples
-    size_bytes = budgets(simulated(library), find(plain))[share]
+    case = Case(plain, find(plain), request, Callbacks(), first=True)
+    expected = case.samples
+    assert expected is not None
+    size_bytes = conformance.budgets(case.demands, case.total_bytes)[share]
     number = 1 - step
     while True:
         number += step

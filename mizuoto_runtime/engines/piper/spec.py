@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ..spec import AUDIO, MODEL, TEXT, Capabilities, Component, EngineSpec, Layout, Param, Phase, Port
+from ..spec import (
+    AUDIO,
+    MODEL,
+    TEXT,
+    Capabilities,
+    Component,
+    EngineSpec,
+    Layout,
+    Param,
+    Phase,
+    Port,
+    Requirement,
+)
 from .catalog import LANGUAGES, VARIANTS
 
 VOICE = "VOICE"
@@ -103,6 +115,14 @@ DECODE = Phase(
     seeded=True,
 )
 
+
+
+def _check_espeak() -> None:
+    from ...text.espeak_library import check_installed
+
+    check_installed()
+
+
 SPEC = EngineSpec(
     id="piper",
     label="Piper",
@@ -117,4 +137,5 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(preset_voices=True, languages=LANGUAGES),
     variants=VARIANTS,
+    requirements=(Requirement(package="espeakng-loader", purpose="espeak-ng's phonemes", check=_check_espeak),),
 )

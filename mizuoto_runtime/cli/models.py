@@ -1,0 +1,74 @@
+"""`engines` and `models`: what there is, and fetching more."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ..describe import describe, table
+from ..engines.registry import ENGINES, all_engines, engine_spec
+from ..library import ModelLibrary, roots_from
+from ..settings import resolve
+from ..types import Progress
+from .arguments import Parser, add_settings, explicit_settings, show_progress
+
+if TYPE_CHECKING:
+    from .arguments import Commands
+
+
+def add_to(commands: Commands) -> None:
+    engines = commands.add_parser("engines", help="list the engines, their models and options")
+    engines.add_argument("--json", action="store_true")
+    add_settings(engines)
+    engines.set_defaults(run=_engines)
+    models = commands.add_parser("models", help="list or fetch model files")
+    actions = models.add_subparsers(required=True, metavar="ACTION", parser_class=Parser)
+    listing = actions.add_parser("list", help="models that are installed or can be fetched")
+    listing.add_argument("engine", nargs="?", help=f"one of: {', '.join(ENGINES)}")
+    add_settings(listing)
+    listing.set_defaults(run=_list)
+    fetching = actions.add_parser("fetch", help="download a published model")
+    fetching.add_argument("engine", help=f"one of: {', '.join(ENGINES)}")
+    fetching.add_argument("model")
+    add_settings(fetching)
+    fetching.set_defaults(run=_fetch)
+
+
+def _library(namespace: argparse.Namespace) -> ModelLibrary:
+    return ModelLibrary(roots_from(resolve(explicit_settings(namespace), config=namespace.config)))
+
+
+def _engines(namespace: argparse.Namespace) -> int:
+    library = _library(namespace)
+    described = [describe(spec, library) for spec in all_engines()]
+    print(json.dumps(described, ensure_ascii=False, indent=2) if namespace.json else table(described))
+    return 0
+
+
+def _list(namespace: argparse.Namespace) -> int:
+    library = _library(namespace)
+    specs = all_engines() if namespace.engine is None else (engine_spec(namespace.engine),)
+    for spec in specs:
+        installed = library.installed(spec)
+        for name in library.known(spec):
+            state = "installed" if name in installed else "can be fetched"
+            print(f"{spec.id}\t{name}\t{state}")
+    return 0
+
+
+def _fetch(namespace: argparse.Namespace) -> int:
+    from ..fetch import fetch
+
+    library = _library(namespace)
+    show = show_progress if sys.stderr.isatty() else _ignore_progress
+    endpoint = os.environ.get("HF_ENDPOINT")
+    path = fetch(engine_spec(namespace.engine), namespace.model, library, endpoint=endpoint, progress=show)
+    print(path)
+    return 0
+
+
+def _ignore_progress(progress: Progress) -> None:
+    pass

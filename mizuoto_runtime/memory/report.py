@@ -1,0 +1,97 @@
+"""What the memory runtime can say about itself: the policy in force and the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TypedDict
+
+from .device import Device, DeviceService, PlainCpu, SimulatedDevice
+from .policy import VramPolicy
+
+
+class DeviceFacts(TypedDict):
+    """One device. Figures in bytes; None where a plain CPU has RAM only. error: why the rest couldn't be asked."""
+
+    name: str
+    kind: str
+    product: str
+    total_bytes: int | None
+    free_bytes: int | None
+    held_bytes: int | None
+    error: str
+
+
+class RamFacts(TypedDict):
+    """RAM, in bytes. reserve_bytes: what the policy leaves free."""
+
+    total_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+
+
+class PinFacts(TypedDict):
+    """Page-locked RAM, in bytes: the most there may be, and what there is."""
+
+    budget_bytes: int
+    held_bytes: int
+
+
+class _KnownFacts(TypedDict):
+    device: str
+    shares_device: bool
+    policy: dict[str, object]
+    reserve_bytes: int
+    devices: list[DeviceFacts]
+
+
+class ManagerFacts(_KnownFacts, total=False):
+    """What a manager knows.
+
+    device: where phases run; reserve_bytes: left to others there; policy: VramPolicy's fields; ram and pins: where they
+    count.
+    """
+
+    ram: RamFacts
+    pins: PinFacts
+
+
+def policy_facts(policy: VramPolicy) -> dict[str, object]:
+    """A policy's fields in JSON's types."""
+    return {**asdict(policy), "pinned_models": sorted("/".join(ref) for ref in policy.pinned_models)}
+
+
+def device_facts(devices: DeviceService, names: Sequence[str]) -> list[DeviceFacts]:
+    """The devices of those names, each once."""
+    return [_facts(devices.get(name)) for name in dict.fromkeys(names)]
+
+
+def _facts(device: Device) -> DeviceFacts:
+    facts = DeviceFacts(
+        name=device.name,
+        kind="simulated" if isinstance(device, SimulatedDevice) else device.torch_device.type,
+        product="",
+        total_bytes=None,
+        free_bytes=None,
+        held_bytes=None,
+        error="",
+    )
+    if isinstance(device, PlainCpu):
+        return facts
+    try:
+        facts["product"] = _product(device)
+        facts["total_bytes"] = device.total_bytes()
+        facts["free_bytes"] = device.free_bytes()
+        facts["held_bytes"] = device.held_bytes()
+    except RuntimeError as error:  # a driver that lists a device it can't open
+        facts["error"] = " ".join(str(error).split())
+    return facts
+
+
+def _product(device: Device) -> str:
+    import torch
+
+    where = device.torch_device
+    if where.type == "cuda":
+        return str(torch.cuda.get_device_name(where))
+    return str(torch.xpu.get_device_name(where)) if where.type == "xpu" else ""
