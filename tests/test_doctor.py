@@ -100,7 +100,7 @@ def test_a_missing_package_says_what_for_and_how_to_get_it(tmp_path: Path, monke
         ({"compute__device": "cuda:99"}, "'cuda:99' isn't on this machine.* -> correct compute.device in --setting"),
         ({"compute__device": "toaster"}, "'toaster' isn't one that torch knows"),
         ({"engines__dummy__pinned_models": "tone"}, "pinned_models names 'tone'.* -> see: .*models list dummy"),
-        ({"compute__simulate_vram_mb": "512"}, "leaves nothing of cpu: 1,073,741,824 of 536,870,912 bytes"),
+        ({"compute__simulate_vram_mb": "512", "compute__vram_reserve_mb": "1024"}, "leaves nothing of cpu: 1,073,741,824 of 536,870,912 bytes"),
     ],
 )
 def test_what_cannot_work_is_a_problem_with_a_way_out(tmp_path: Path, texts: dict[str, str], message: str) -> None:

@@ -48,7 +48,7 @@ def plan(units: Sequence[UnitCost], budget_bytes: int, slots: int = 1) -> Plan:
         return Plan(frozenset(unit.name for unit in units), 0, 0, True)
     least_bytes = minimum_bytes(units, slots)
     best: tuple[float, Plan] | None = None
-    for slot_bytes in sorted({unit.size_bytes if unit.needs_slot else 0 for unit in units}):
+    for slot_bytes in sorted({0} | {unit.size_bytes for unit in units if unit.needs_slot}):
         found = _plan_with_slot(units, max(budget_bytes, least_bytes), slots, slot_bytes)
         if found is not None and (best is None or found[0] > best[0]):
             best = found

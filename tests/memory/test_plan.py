@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mizuoto_runtime.memory.plan import UnitCost, minimum_bytes, plan
+from mizuoto_runtime.memory.plan import Plan, UnitCost, minimum_bytes, plan
 
 SIZES = st.sampled_from([75, 300]) | st.integers(1, 1000)
 KINDS = st.tuples(SIZES, st.sampled_from([1, 1, 10, 100]), st.sampled_from([True, True, True, False]))
@@ -57,6 +57,11 @@ def test_run_once_encoders_stream_before_layers() -> None:
 def test_equal_units_stay_from_the_first_on() -> None:
     found = plan([UnitCost(str(index), 10, 1, index) for index in range(9)], 50)
     assert found.resident == {"0", "1", "2", "3"}
+
+
+def test_nothing_to_stream_needs_no_room() -> None:
+    assert plan([], 0).fits
+    assert plan([], -1) == Plan(frozenset(), 0, 0, False)
 
 
 def test_planning_needs_no_torch() -> None:
