@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 NODE_LIMIT = 4_000
-CLOSE_ENOUGH = 0.998
+CLOSE_ENOUGH = 1.005
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class _Search:
         self._best_value = -1.0
         self._best: tuple[int, ...] = ()
         self._nodes = 0
-        self._enough = CLOSE_ENOUGH * self._bound(0, room_bytes)
+        total = sum(unit.runs * unit.size_bytes for unit in ranked)
+        self._enough = total - CLOSE_ENOUGH * (total - self._bound(0, room_bytes))
 
     def best(self) -> list[UnitCost]:
         self._visit(0, self._room, 0.0, ())
