@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .engines.spec import EngineSpec
+from .memory.device import DeviceService
 from .memory.handle import ModelHandle
+from .types import ModelRef
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,23 +16,38 @@ if TYPE_CHECKING:
 
 @dataclass
 class Loader:
-    """Makes a handle of each component that the engine declares."""
+    """Makes a handle of each component of `model` that the engine declares.
+
+    devices: `devices.pin_to_cpu(module)` keeps a part of a component off every device; before its handle is made.
+    """
 
     spec: EngineSpec
+    model: ModelRef
+    devices: DeviceService
     handles: list[ModelHandle] = field(default_factory=list)
 
     def handle(self, component: str, module: nn.Module) -> ModelHandle:
         """The handle of a declared component, whose weights are `module`'s, in evaluation mode and on the CPU."""
         declared = self.spec.component(component)
         module.eval().requires_grad_(False)
-        handle = ModelHandle(declared.name, module, declared.kind)
+        handle = ModelHandle(declared.name, module, declared.kind, stays=self.devices.stays_on_cpu)
+        handle.model = self.model
         self.handles.append(handle)
         return handle
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadedModel:
-    """A model that is open: whatever the engine's `load` returned, and all its handles."""
+    """A model that is open: whatever the engine's `load` returned, and all its handles.
+
+    last_used_s: the monotonic clock's time.
+    """
 
     model: object
     handles: list[ModelHandle]
+    last_used_s: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a phase uses one of the handles now."""
+        return any(handle.busy for handle in self.handles)

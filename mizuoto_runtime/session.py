@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +14,16 @@ from .engines.chain import speak_chain
 from .engines.ports import artifacts, port_values, reports_of
 from .engines.registry import engine_module, engine_spec
 from .engines.spec import EngineSpec, Phase
+from .errors import NotEnoughMemory
 from .library import ModelFiles, ModelLibrary, roots_from
 from .loader import LoadedModel, Loader
 from .memory.device import DeviceService, checked_device
 from .memory.host import Host, StandaloneHost
+from .memory.jobs import JobSlots
 from .memory.manager import ModelManager
 from .memory.phase import Callbacks, PhaseContext
 from .memory.policy import policy_from
+from .memory.ram import Candidate, Relief, relieve_plan
 from .meta import output_meta
 from .seeds import generator
 from .settings import Settings, resolve
@@ -51,6 +55,7 @@ class Session:
         self.manager = _manager(self.settings, host)
         self._models: OrderedDict[tuple[object, ...], LoadedModel] = OrderedDict()
         self._lock = threading.Lock()
+        self._jobs = JobSlots()
 
     def find(self, engine_id: str, model: str) -> ModelFiles:
         """The files of the model that is installed under the name `model`."""
@@ -69,16 +74,54 @@ class Session:
         with self._lock:
             if key not in self._models:
                 self._forget(files.ref)
-                self._models[key] = _load(files)
+                self._models[key] = _load(files, self.manager.devices)
+            loaded = self._models[key]
+            loaded.last_used_s = time.monotonic()
             self._models.move_to_end(key)
             while len(self._models) > self.settings.integer("compute.max_resident_models"):
                 self._models.popitem(last=False)
-            return self._models[key]
+        self.relieve_ram()
+        return loaded
 
     def close(self) -> None:
         """Let go of every loaded model."""
         with self._lock:
             self._models.clear()
+
+    def unload_idle(self) -> int:
+        """Let go of models that nobody has used for `compute.unload_after_minutes`, 0 for ever; returns how many."""
+        minutes = self.settings.integer("compute.unload_after_minutes")
+        if not minutes:
+            return 0
+        since_s = time.monotonic() - 60 * minutes
+        with self._lock:
+            old = [key for key, loaded in self._models.items() if loaded.last_used_s < since_s and not loaded.busy]
+            for key in old:
+                del self._models[key]
+        return len(old)
+
+    def relieve_ram(self) -> int:
+        """If RAM is short of its reserve, idle host copies go, then idle models (H5); returns the bytes let go of."""
+        short = self.manager.memory.short_bytes()
+        freed = self.manager.drop_host_copies(short) if short else 0
+        if freed >= short:
+            return freed
+        with self._lock:
+            *others, _ = self._models.items()
+            models = [
+                Candidate(
+                    item=key,
+                    size_bytes=sum(handle.size_bytes for handle in loaded.handles),
+                    last_used=place,
+                    busy=loaded.busy,
+                    pinned=ModelRef(*key[:2]) in self.manager.policy.pinned_models,  # type: ignore[arg-type]
+                )
+                for place, (key, loaded) in enumerate(others)
+            ]
+            relief: Relief[object, tuple[object, ...]] = relieve_plan(short - freed, (), models)
+            for key in relief.models:
+                del self._models[key]
+        return freed + relief.size_bytes
 
     def run_phase(
         self,
@@ -99,10 +142,13 @@ class Session:
         values = port_values(spec, phase, inputs)
         ctx = PhaseContext(phase.label, self.manager, generator(seed), callbacks or Callbacks())
         ctx.check()
+        if self.manager.host.serves:
+            self.unload_idle()
         model = self.open(files)
         started = time.perf_counter()
         try:
-            result = _call(spec, phase, ctx, model, {**values, **checked})
+            with self._job(ctx):
+                result = _call(spec, phase, ctx, model, {**values, **checked})
             report = PhaseReport(
                 engine=spec.id,
                 model=files.ref.model,
@@ -114,7 +160,12 @@ class Session:
                 applied=dict(ctx.applied),
                 warnings=tuple(ctx.warnings),
             )
+        except NotEnoughMemory:
+            self.manager.release_after_oom()
+            raise
         finally:
+            ctx.close()
+            model.last_used_s = time.monotonic()
             self.manager.release(model.handles)
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
 
@@ -129,6 +180,16 @@ class Session:
             options = step.options(request.options)
             made[step.phase.id] = self.run_phase(files, step.phase.id, inputs, options, request.seed, callbacks)
         return finished(next(item for item in made[steps[-1].phase.id] if isinstance(item.value, Audio)))
+
+    @contextmanager
+    def _job(self, ctx: PhaseContext) -> Iterator[None]:
+        """One of the `compute.gpu_jobs` requests that may use a device at once."""
+        device = self.manager.device
+        if device.plain:
+            yield
+            return
+        with self._jobs.job(device.name, self.manager.policy.gpu_jobs, ctx.check):
+            yield
 
     def _forget(self, ref: ModelRef) -> None:
         for key in [key for key in self._models if key[:2] == tuple(ref)]:
@@ -155,9 +216,9 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     return ModelManager(host, devices, lambda: policy)
 
 
-def _load(files: ModelFiles) -> LoadedModel:
+def _load(files: ModelFiles, devices: DeviceService) -> LoadedModel:
     spec = engine_spec(files.ref.engine)
-    loader = Loader(spec)
+    loader = Loader(spec, files.ref, devices)
     return LoadedModel(engine_module(spec).load(files, loader), loader.handles)
 
 

@@ -31,6 +31,7 @@ class ComfyHost(StandaloneHost):
     """ComfyUI as the runtime sees it. `device`: the one to use instead of ComfyUI's own, empty for none."""
 
     shares_device = True
+    serves = True
 
     def device(self) -> str:
         return self._device or str(comfy.model_management.get_torch_device())

@@ -44,9 +44,7 @@ def test_a_healthy_machine_has_no_problems(tmp_path: Path) -> None:
     assert found["torch"]["version"] == torch.__version__
     assert found["torch"]["threads"] == torch.get_num_threads()
     assert found["python"]["executable"] == sys.executable
-    assert found["model_folders"] == [
-        {"path": str(tmp_path / "models"), "exists": True, "writable": True, "models": 0}
-    ]
+    assert found["model_folders"] == [{"path": str(tmp_path / "models"), "exists": True, "writable": True, "models": 0}]
     assert json.loads(json.dumps(found)) == found
 
 
@@ -100,7 +98,10 @@ def test_a_missing_package_says_what_for_and_how_to_get_it(tmp_path: Path, monke
         ({"compute__device": "cuda:99"}, "'cuda:99' isn't on this machine.* -> correct compute.device in --setting"),
         ({"compute__device": "toaster"}, "'toaster' isn't one that torch knows"),
         ({"engines__dummy__pinned_models": "tone"}, "pinned_models names 'tone'.* -> see: .*models list dummy"),
-        ({"compute__simulate_vram_mb": "512", "compute__vram_reserve_mb": "1024"}, "leaves nothing of cpu: 1,073,741,824 of 536,870,912 bytes"),
+        (
+            {"compute__simulate_vram_mb": "512", "compute__vram_reserve_mb": "1024"},
+            "leaves nothing of cpu: 1,073,741,824 of 536,870,912 bytes",
+        ),
     ],
 )
 def test_what_cannot_work_is_a_problem_with_a_way_out(tmp_path: Path, texts: dict[str, str], message: str) -> None:
@@ -138,14 +139,14 @@ def test_the_text_shows_all_figures(tmp_path: Path) -> None:
     shown = text(found)
     assert "compute.vram_mode             low               --setting" in shown
     assert "mode low, reserve 1,024 MB, limit all" in shown
-    assert "host copies auto, RAM kept free automatic" in shown
+    assert "page-locked: nothing (" in shown
     assert "out of memory: retry on, fallback on" in shown
     assert "problems: none" in shown
     found["memory"]["ram"] = RamFacts(total_bytes=8192 * MB, free_bytes=4096 * MB, reserve_bytes=2048 * MB)
-    found["memory"]["pins"] = PinFacts(budget_bytes=4096 * MB, held_bytes=16 * MB)
+    found["memory"]["pins"] = PinFacts(budget_bytes=4096 * MB, held_bytes=16 * MB, mode="in place", reason="")
     shown = text(found)
-    assert "RAM 8,192 MB, 4,096 MB free, 2,048 MB kept free" in shown
-    assert "page-locked at most 4,096 MB, 16 MB now" in shown
+    assert "host copies auto, RAM 8,192 MB, 4,096 MB free, 2,048 MB kept free" in shown
+    assert "page-locked: in place, at most 4,096 MB, 16 MB now" in shown
     found["memory"]["devices"].append(
         {"name": "cuda:0", "kind": "cuda", "product": "A card", "error": ""}
         | {"total_bytes": 100 * MB, "free_bytes": 60 * MB, "held_bytes": 40 * MB}

@@ -81,7 +81,7 @@ def _memory_lines(found: Mapping[str, Any]) -> Iterator[str]:
     limit = _mb(policy["limit_bytes"]) if policy["limit_bytes"] else "all"
     yield f"  mode {policy['mode']}, reserve {_mb(memory['reserve_bytes'])}, limit {limit}"
     yield f"  host copies {policy['host_copies']}, {_ram(memory)}"
-    yield f"  page-locked at most {_pins(memory)}, side streams {policy['side_streams']}"
+    yield f"  page-locked: {_pins(memory)}, side streams {policy['side_streams']}"
     retry, fallback = (_written(policy[name]) for name in ("oom_retry", "oom_fallback"))
     yield f"  out of memory: retry {retry}, fallback {fallback}"
     yield f"  KV cache {policy['kv_cache']}, CUDA graphs {_written(policy['cuda_graphs'])}, jobs {policy['gpu_jobs']}"
@@ -91,18 +91,15 @@ def _memory_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ram(memory: Mapping[str, Any]) -> str:
-    if "ram" in memory:
-        ram = memory["ram"]
-        return f"RAM {_mb(ram['total_bytes'])}, {_mb(ram['free_bytes'])} free, {_mb(ram['reserve_bytes'])} kept free"
-    reserve = memory["policy"]["ram_reserve_bytes"]
-    return f"RAM kept free {'automatic' if reserve is None else _mb(reserve)}"
+    ram = memory["ram"]
+    return f"RAM {_mb(ram['total_bytes'])}, {_mb(ram['free_bytes'])} free, {_mb(ram['reserve_bytes'])} kept free"
 
 
 def _pins(memory: Mapping[str, Any]) -> str:
-    if "pins" in memory:
-        return f"{_mb(memory['pins']['budget_bytes'])}, {_mb(memory['pins']['held_bytes'])} now"
-    most = memory["policy"]["max_pinned_bytes"]
-    return "automatic" if most is None else _mb(most)
+    pins = memory["pins"]
+    if pins["mode"] == "off":
+        return f"nothing ({pins['reason']})"
+    return f"{pins['mode']}, at most {_mb(pins['budget_bytes'])}, {_mb(pins['held_bytes'])} now"
 
 
 def _device(device: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from .oom import is_out_of_memory
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 class Device(Protocol):
@@ -192,6 +192,15 @@ class DeviceService:
             name: SimulatedDevice(name, size_bytes, strict=strict) for name, size_bytes in (simulate or {}).items()
         }
         self._lock = threading.Lock()
+        self._on_cpu: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+    def pin_to_cpu(self, module: nn.Module) -> None:
+        """Never move `module` and what is under it: it computes on the CPU (U3). Before its handle is first placed."""
+        self._on_cpu.update(module.modules())
+
+    def stays_on_cpu(self, module: nn.Module) -> bool:
+        """Whether `module` was pinned to the CPU."""
+        return module in self._on_cpu
 
     def get(self, name: str) -> Device:
         """The device called `name`, as torch names it."""

@@ -13,6 +13,7 @@ from . import current
 from .group import Entry, WeightGroup
 
 if TYPE_CHECKING:
+    from .pinning import Pins
     from .streamer import Slot, Streamer
 
 Absent = Callable[[Entry], Tensor] | None
@@ -65,10 +66,17 @@ class StreamedUnit:
     __slots__ = ("ahead", "count", "depth", "group", "host", "outside", "runs", "slot", "streamer", "trained")
 
     def __init__(
-        self, group: WeightGroup, streamer: Streamer, absent: Absent, count: Callable[[int], None], *, ahead: bool
+        self,
+        group: WeightGroup,
+        streamer: Streamer,
+        absent: Absent,
+        count: Callable[[int], None],
+        *,
+        ahead: bool,
+        pins: Pins,
     ) -> None:
         self.group = group
-        self.host = group.pack()
+        self.host = pins.pack(group)
         self.trained = any(entry.host.requires_grad for entry in group.entries)
         group.hang_host(absent)
         self.outside = group.hanging()

@@ -74,6 +74,11 @@ def raw_bytes(tensor: Tensor) -> Tensor:
     return raw
 
 
+def _pageable_block(size_bytes: int) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.empty(size_bytes, dtype=torch.uint8)
+
+
 class WeightGroup:
     """Distinct tensors that move together.
 
@@ -101,15 +106,19 @@ class WeightGroup:
         """The block on the device while the group is resident there."""
         return self._placed_block
 
-    def pack(self) -> Tensor:
-        """The host block. Built once: the weights move into it, and hang in their modules from there."""
+    def pack(self, allocate: Callable[[int], Tensor] = _pageable_block) -> Tensor:
+        """The host block. Built once, in what `allocate` gives: the weights move into it, and hang from there."""
         if self.host_block is None:
-            with torch.inference_mode(False), torch.no_grad():
-                block = torch.empty(self.size_bytes, dtype=torch.uint8)
-                for entry in self.entries:
-                    self._move_in(entry, block)
-                self.host_block = block
+            self.repack(allocate(self.size_bytes))
+        assert self.host_block is not None
         return self.host_block
+
+    def repack(self, block: Tensor) -> None:
+        """Move the weights into `block`, the host block from then on. Not while the group is on a device."""
+        with torch.inference_mode(False), torch.no_grad():
+            for entry in self.entries:
+                self._move_in(entry, block)
+            self.host_block = block
 
     def _move_in(self, entry: Entry, block: Tensor) -> None:
         before = entry.host
@@ -117,6 +126,26 @@ class WeightGroup:
         target.copy_(raw_bytes(before))
         entry.host = entry.view(block)
         entry.hang(entry.host)
+
+    def host_storages(self) -> list[Tensor]:
+        """What holds the weights in RAM: the host block, else each tensor; nothing where only shapes are kept."""
+        if self.host_block is not None:
+            return [self.host_block]
+        return [entry.host for entry in self.entries if not entry.host.is_meta]
+
+    @property
+    def has_host_copy(self) -> bool:
+        """Whether the group is resident and in RAM too."""
+        return self._placed_block is not None and any(not entry.host.is_meta for entry in self.entries)
+
+    def drop_host_copy(self) -> int:
+        """Keep only the shapes in RAM while the group is resident; returns the bytes given up. Not for buffers."""
+        if not self.has_host_copy:
+            return 0
+        for entry in self.entries:
+            entry.host = _shape_of(entry.host)
+        self.host_block = None
+        return self.size_bytes
 
     def views(self, block: Tensor) -> list[tuple[Any, Any, Tensor]]:
         """(container, key, tensor in `block`) for every place of every entry."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..types import Kind
+from ..types import Kind, ModelRef
 from .allotment import Allotment
 from .device import Device
 from .gates import StreamedUnit
@@ -23,6 +23,8 @@ from .usage import EXPECTED_RUNS, Usage
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from .pinning import Pins
 
 MARKS = ("fixed", *EXPECTED_RUNS)
 
@@ -38,9 +40,9 @@ class Cap:
 class ModelHandle:
     """One component of a loaded model.
 
-    last_used: the manager's clock. version: changes with the costs. allotment: what it was given, while it has all of
-    that. gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
-    whether a submodule never leaves the CPU.
+    model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
+    what it was given, while it has all of that. gave_up_for: those for which it gave memory up since it was last whole.
+    usage: how often its units run. stays: whether a submodule never leaves the CPU.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ModelHandle:
         self.name = name
         self.module = module
         self.kind = kind
+        self.model: ModelRef | None = None
         self.last_used = 0
         self.version = 0
         self.allotment: Allotment | None = None
@@ -147,7 +150,7 @@ class ModelHandle:
         if self.kind != "sequence" or self.allotment is None or self.residence is None:
             return False
         gates = self.residence.gates().values()
-        return all(not isinstance(gate, StreamedUnit) or gate.host.is_pinned() for gate in gates)
+        return all(not isinstance(gate, StreamedUnit) or self.residence.pins.holds(gate.host) for gate in gates)
 
     def costs(self) -> list[UnitCost]:
         """The units for the planner, with how often each ran in its last request, else what its mark makes expect."""
@@ -202,14 +205,14 @@ class ModelHandle:
             self.marks.clear()
             self.usage = Usage()
 
-    def begin(self, device: Device) -> Residence:
+    def begin(self, device: Device, pins: Pins) -> Residence:
         """The residence on `device`; a new one if the handle was elsewhere."""
         with self.lock:
             self.allotment = None
             if self.residence is not None and self.residence.device is not device:
                 self._forget_division()
             if self.residence is None:
-                self.residence = Residence(self._fresh_division(), device)
+                self.residence = Residence(self._fresh_division(), device, pins)
             return self.residence
 
     def partially_unload(self, size_bytes: int) -> int:
@@ -246,6 +249,16 @@ class ModelHandle:
         """As `unload`, unless a phase uses the handle; one that begins meanwhile waits, and places it again."""
         with self.lock:
             return 0 if self.busy else self.unload()
+
+    @property
+    def host_copy_bytes(self) -> int:
+        """Bytes in RAM of weights that are on the device too and could be dropped there; of whole handles only."""
+        return self.residence.host_copy_bytes if self.residence is not None and self.whole else 0
+
+    def drop_host_copies(self) -> int:
+        """Keep a whole handle on the device alone; returns the bytes of RAM given up. It comes back by a transfer."""
+        with self.lock:
+            return self.residence.drop_host_copies() if self.residence is not None and self.whole else 0
 
     def enter(self) -> None:
         """A phase begins to use the handle; it doesn't yield until `leave`."""

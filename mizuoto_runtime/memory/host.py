@@ -10,6 +10,7 @@ from .oom import is_out_of_memory
 
 if TYPE_CHECKING:
     from .handle import ModelHandle
+    from .pinning import PinHost
     from .policy import VramMode
 
 
@@ -17,9 +18,11 @@ class Host(Protocol):
     """What the runtime asks of the application around it. Called on the thread that runs the request.
 
     shares_device: others use the device too and can't ask for it back, so weights leave it when their phase ends.
+    serves: it runs on, so models that nobody uses are let go of after a while.
     """
 
     shares_device: bool
+    serves: bool
 
     def device(self) -> str:
         """Where models run, as torch names it ("cpu", "cuda:0")."""
@@ -36,8 +39,8 @@ class Host(Protocol):
     def make_room(self, size_bytes: int, device: str) -> None:
         """Let go of idle memory of the application until `size_bytes` more are free on `device`, as far as it can."""
 
-    def pinned_limit_bytes(self) -> int | None:
-        """The most RAM that may be page-locked for the runtime; None: `compute.max_pinned_mb` decides."""
+    def pin_host(self) -> PinHost | None:
+        """Where page-locked RAM is counted besides; None: `compute.max_pinned_mb` alone decides."""
 
     def check_thread(self) -> None:
         """Raise if phases may not run on this thread."""
@@ -56,6 +59,7 @@ class StandaloneHost:
     """No application around the runtime: the device is its own, and the driver is asked."""
 
     shares_device = False
+    serves = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -75,7 +79,7 @@ class StandaloneHost:
     def make_room(self, size_bytes: int, device: str) -> None:
         """Nothing else here holds memory."""
 
-    def pinned_limit_bytes(self) -> int | None:
+    def pin_host(self) -> PinHost | None:
         return None
 
     def check_thread(self) -> None:

@@ -7,8 +7,8 @@ of a call, also those that aren't exceptions. Copies and pickles of the module a
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Protocol
 
 from torch import nn
@@ -28,13 +28,13 @@ def intercept(module: nn.Module, gate: Gate) -> None:
     """Let `gate` know of each call of `module` until `release`."""
     early = bool(module._forward_pre_hooks)
     module.__dict__[GATE] = gate
-    module.__class__ = _gated(original_class(module), early)  # type: ignore[arg-type]
+    module.__class__ = _gated(original_class(module), early)
 
 
 def answer(module: nn.Module, forward: Callable[..., Any]) -> None:
     """Let `forward` answer the calls of `module` in its own forward's stead until `release`."""
     module.__dict__[GATE] = forward
-    module.__class__ = _answered(original_class(module))  # type: ignore[arg-type]
+    module.__class__ = _answered(original_class(module))
 
 
 def release(module: nn.Module) -> None:
@@ -49,10 +49,20 @@ def original_class(module: nn.Module) -> type[nn.Module]:
     return kind.__mro__[1] if "_mizuoto_gated" in kind.__dict__ else kind
 
 
-@cache
 def _gated(original: type[nn.Module], early: bool) -> type[nn.Module]:
     """early: the gate also goes before the module's own pre-hooks, which may read weights."""
+    return _subclass((original, early), lambda: _gated_members(original, early))
 
+
+def _answered(original: type[nn.Module]) -> type[nn.Module]:
+    return _subclass((original, None), lambda: {"forward": run_eagerly(_answer)})
+
+
+def _answer(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    return self.__dict__[GATE](*args, **kwargs)
+
+
+def _gated_members(original: type[nn.Module], early: bool) -> dict[str, Any]:
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         gate = self.__dict__[GATE]
         gate.enter()
@@ -70,18 +80,21 @@ def _gated(original: type[nn.Module], early: bool) -> type[nn.Module]:
             gate.leave()
 
     run_eagerly(forward)
-    return _subclass(original, {"forward": forward, **({"__call__": run_eagerly(call)} if early else {})})
+    return {"forward": forward, **({"__call__": run_eagerly(call)} if early else {})}
 
 
-@cache
-def _answered(original: type[nn.Module]) -> type[nn.Module]:
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__[GATE](*args, **kwargs)
+def _subclass(key: tuple[type[nn.Module], bool | None], members: Callable[[], dict[str, Any]]) -> type[nn.Module]:
+    """The subclass for a key, kept while a module is of it: a parametrised module's class would keep the module."""
+    made = _made.get(key)
+    if made is None:
+        made = _made[key] = _new_subclass(key[0], members())
+    return made
 
-    return _subclass(original, {"forward": run_eagerly(forward)})
+
+_made: weakref.WeakValueDictionary[tuple[type[nn.Module], bool | None], type[nn.Module]] = weakref.WeakValueDictionary()
 
 
-def _subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn.Module]:
+def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn.Module]:
     common = {
         "_mizuoto_gated": True,
         "__module__": original.__module__,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,13 +17,15 @@ from .current import RunningPhase, running
 from .device import Device, DeviceService
 from .handle import Cap, ModelHandle, slots_of
 from .host import Host
+from .host_memory import HostMemory
 from .placing import Placement, place
 from .policy import VramPolicy
+from .ram import Candidate, relieve_plan
 from .report import ManagerFacts, device_facts, policy_facts
+from .room import Room
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
-MOST_RESERVED_BYTES = 1 << 30
 
 
 class ModelManager:
@@ -38,8 +39,9 @@ class ModelManager:
         self.host = host
         self.devices = devices
         self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
+        self.memory = HostMemory(lambda: self.policy, host.device, host.pin_host())
         self._policy = policy
-        self._handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
+        self.room = Room(host, lambda: self.policy, self.memory)
         self._placing = threading.RLock()
         self._released = threading.Condition()
         self._clock = 0
@@ -54,27 +56,21 @@ class ModelManager:
         """The policy in force on the device where phases run."""
         return self._policy()
 
-    def reserve_bytes(self, device: Device) -> int:
-        """What stays free on `device`: as the application or the setting says, else an eighth, 1 GiB at most."""
-        hosts = self.host.reserve_bytes(device)
-        if hosts is not None:
-            return hosts
-        set_bytes = self._policy().reserve_bytes
-        return min(MOST_RESERVED_BYTES, device.total_bytes() // 8) if set_bytes is None else set_bytes
-
     def facts(self, devices: Sequence[str] = ()) -> ManagerFacts:
         """What is known without waiting: the policy, and the device where phases run, then `devices`."""
         return ManagerFacts(
             device=self.host.device(),
             shares_device=self.host.shares_device,
             policy=policy_facts(self._policy()),
-            reserve_bytes=self.reserve_bytes(self.device),
+            reserve_bytes=self.room.reserve_bytes(self.device),
             devices=device_facts(self.devices, (self.host.device(), *devices)),
+            ram=self.memory.ram_facts(),
+            pins=self.memory.pin_facts(),
         )
 
     def minimum_bytes(self, handles: Sequence[ModelHandle]) -> int:
         """The least of a device on which a phase with these handles works (U6)."""
-        return least_bytes(handles, slots_of(handles, self._policy().side_streams))
+        return self.room.least_bytes(handles)
 
     def loaded_bytes(self, handle: ModelHandle) -> int:
         """Bytes of the handle's weights where phases run; on a plain CPU they are always there."""
@@ -82,7 +78,7 @@ class ModelManager:
 
     def adopt(self, handles: Sequence[ModelHandle]) -> None:
         """Take handles into the books."""
-        self._handles.update(handles)
+        self.room.handles.update(handles)
 
     @contextmanager
     def load(self, handles: Sequence[ModelHandle], memory_bytes: int, phase: RunningPhase) -> Iterator[None]:
@@ -92,6 +88,8 @@ class ModelManager:
         allocation that really fails is an error, NotEnoughMemory.
         """
         device = self.device
+        if not device.plain:
+            self.host.check_thread()
         self.adopt(handles)
         if self.before_load is not None:
             self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
@@ -125,7 +123,7 @@ class ModelManager:
         if device.plain:
             return False
         with self._placing:
-            changed = self._unload_idle(device, handles) > 0
+            changed = self.room.unload_idle(device, handles) > 0
             slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
                 least = handle.minimum_bytes(slots)
@@ -135,7 +133,7 @@ class ModelManager:
                     handle.allotment = None
                     changed = True
                 handle.drop_copies()
-            device.empty_cache()
+            self.room.empty_cache(device)
         return changed
 
     def release_after_oom(self) -> None:
@@ -143,11 +141,23 @@ class ModelManager:
         device = self.device
         if not device.plain:
             with self._placing:
-                self._unload_idle(device, ())
-                device.empty_cache()
+                self.room.unload_idle(device, ())
+                self.room.empty_cache(device)
 
-    def _unload_idle(self, device: Device, but: Sequence[ModelHandle]) -> int:
-        return sum(handle.unload() for handle in self._idle(device, but))
+    def drop_host_copies(self, short_bytes: int) -> int:
+        """RAM is short: idle whole handles keep no copy there, least recently used first (H5). Returns the bytes."""
+        pinned = self._policy().pinned_models
+        copies = [
+            Candidate(
+                item=handle,
+                size_bytes=handle.host_copy_bytes,
+                last_used=handle.last_used,
+                busy=handle.busy,
+                pinned=handle.model in pinned,
+            )
+            for handle in self.room.handles
+        ]
+        return sum(handle.drop_host_copies() for handle in relieve_plan(short_bytes, copies, ()).copies)
 
     def _place(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase) -> None:
         with self._placing:
@@ -164,14 +174,17 @@ class ModelManager:
         policy = self._policy()
         for handle in handles:
             handle.learn()
-        budget = self._budget(handles, memory_bytes, device)
+        budget = self.room.budget_bytes(handles, memory_bytes, device)
         wanted = sum(handle.size_bytes for handle in handles)
         if budget < wanted and policy.mode != "none":
-            self._make_room(handles, wanted - budget, device)
-            budget = self._budget(handles, memory_bytes, device)
+            self.room.make_room(handles, wanted - budget, device)
+            budget = self.room.budget_bytes(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
-        keep_host = policy.host_copies != "off"
-        place(handles, allotment, Placement(device, lambda handle: keep_host, lambda: self._copies(device)))
+        place(
+            handles,
+            allotment,
+            Placement(device, self.memory.keeps_copies, lambda: self._copies(device), self.memory.pins),
+        )
         return budget
 
     def _allotment(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> Allotment:
@@ -196,7 +209,7 @@ class ModelManager:
 
     def _explanation(self, handle: ModelHandle, budget_bytes: int, memory_bytes: int) -> dict[str, object]:
         """Why a handle is partial, for the output's report (R1)."""
-        policy, reserve = self._policy(), self.reserve_bytes(self.device)
+        policy, reserve = self._policy(), self.room.reserve_bytes(self.device)
         explanation: dict[str, object] = {
             "reason": self._reason(handle, policy),
             "mode": policy.mode,
@@ -208,51 +221,6 @@ class ModelManager:
         }
         return explanation | ({"gave_up_for": handle.gave_up_for} if handle.gave_up_for else {})
 
-    def _budget(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
-        """What `handles` may hold together: what is free and what they hold, less working memory and reserve."""
-        policy = self._policy()
-        free = self.host.free_bytes(device)
-        if policy.limit_bytes:
-            free = min(free, policy.limit_bytes - device.held_bytes())
-        held = sum(handle.held_bytes for handle in handles if handle.device_name == device.name)
-        return free + held - memory_bytes - self.reserve_bytes(device)
-
-    def _make_room(self, handles: Sequence[ModelHandle], short_bytes: int, device: Device) -> None:
-        """Let idle handles give way, in their order, then the application around (Y1, Y3)."""
-        policy = self._policy()
-        whole = policy.mode in ("high", "shared")
-        least = self.minimum_bytes(handles)
-        needed = short_bytes - (sum(handle.size_bytes for handle in handles) - least)
-        pays = whole or self._eviction_pays(handles)
-        last_used = max(handle.last_used for handle in handles)
-        freed = 0
-        for handle in self._idle(device, handles):
-            wanted = short_bytes if pays or handle.last_used < last_used or not last_used else needed
-            if freed < wanted:
-                freed += handle.unload() if whole else handle.partially_unload(wanted - freed)
-                handle.gave_up_for = ", ".join(other.name for other in handles)
-        if freed:
-            device.empty_cache()
-        if freed < (short_bytes if pays or not last_used else needed):
-            self.host.make_room(short_bytes - freed, device.name)
-
-    @staticmethod
-    def _eviction_pays(handles: Sequence[ModelHandle]) -> bool:
-        """Whether `handles` run their units so often that it's cheaper to evict one who'll come back than to stream.
-
-        Evicting moves the same bytes twice a round, once for each side; streaming moves them at each pass.
-        """
-        return any(handle.kind == "sequence" or (handle.usage.passes or 1) > 2 for handle in handles)
-
-    def _idle(self, device: Device, but: Sequence[ModelHandle]) -> list[ModelHandle]:
-        """Handles that can give way: partial ones first, then the least recently used."""
-        idle = [
-            handle
-            for handle in self._handles
-            if handle not in but and not handle.busy and handle.device_name == device.name and handle.held_bytes
-        ]
-        return sorted(idle, key=lambda handle: (handle.whole, handle.last_used))
-
     def _wait_for_room(
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
     ) -> None:
@@ -260,25 +228,10 @@ class ModelManager:
         policy = self._policy()
         deadline = time.monotonic() + policy.wait_seconds
         mine = phase.all_handles() | set(handles)
-        while time.monotonic() < deadline and self._is_short(handles, memory_bytes, device, mine):
+        while time.monotonic() < deadline and self.room.is_short(handles, memory_bytes, device, mine):
             phase.check()
             with self._released:
                 self._released.wait(POLL_SECONDS)
-
-    def _is_short(
-        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, mine: set[ModelHandle]
-    ) -> bool:
-        others = [handle for handle in self._handles if handle.busy and handle not in mine and handle.held_bytes]
-        if not others:
-            return False
-        policy = self._policy()
-        whole = policy.mode in ("high", "shared")
-        if whole:
-            need = sum(handle.size_bytes for handle in handles)
-        else:
-            need = self.minimum_bytes(handles)
-        idle = sum(handle.held_bytes for handle in self._idle(device, handles))
-        return self._budget(handles, memory_bytes, device) + idle < need
 
     def _copies(self, device: Device) -> Copies:
         streams = self._policy().side_streams
@@ -295,4 +248,3 @@ class ModelManager:
 
 def _mb(size_bytes: int) -> float:
     return round(size_bytes / 1_000_000, 3)
-

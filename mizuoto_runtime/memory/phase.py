@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,6 @@ from . import current
 from .current import RunningPhase
 from .handle import ModelHandle
 from .manager import ModelManager
-from .oom import is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -54,6 +53,7 @@ class PhaseContext:
     callbacks: Callbacks = field(default_factory=Callbacks)
     applied: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    _open: list[ExitStack] = field(default_factory=list)
     _components: dict[str, ComponentMemory] = field(default_factory=dict)
     _streamed_bytes: int = 0
     _partial: dict[str, Mapping[str, object]] = field(default_factory=dict)
@@ -65,16 +65,28 @@ class PhaseContext:
 
     @contextmanager
     def use(self, handles: Sequence[ModelHandle], memory: int) -> Iterator[None]:
-        """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2)."""
+        """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2).
+
+        A block that is never left, as in a generator that nobody asks again, ends with the phase.
+        """
         self.check()
         running = RunningPhase(self.check, handles=tuple(handles), outer=current.phase())
+        loaded = ExitStack()
+        self._open.append(loaded)
         try:
-            with self.manager.load(handles, memory, running):
-                yield
-                self._note(handles)
+            loaded.enter_context(self.manager.load(handles, memory, running))
+            yield
+            self._note(handles)
         finally:
+            loaded.close()
+            self._open = [other for other in self._open if other is not loaded]
             self._streamed_bytes += running.streamed_bytes
             self._partial.update(running.partial)
+
+    def close(self) -> None:
+        """The phase is over: end the blocks of `use` that were never left."""
+        for loaded in reversed(self._open):
+            loaded.close()
 
     def run(
         self,
@@ -125,6 +137,7 @@ class PhaseContext:
     def check(self) -> None:
         """Raise if the request was cancelled."""
         self.callbacks.check()
+        self.manager.host.check()
 
     def progress(self, done: int, total: int) -> None:
         """Say that `done` of `total` steps are finished; also a point where a cancel is noticed."""
@@ -164,6 +177,6 @@ class _Attempt:
             with self._ctx.use(handles, memory):
                 return fn()
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not self._ctx.manager.host.is_out_of_memory(error):
                 raise
             return NotEnoughMemory(str(error))

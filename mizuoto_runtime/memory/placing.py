@@ -12,6 +12,7 @@ from .allotment import Allotment
 from .copies import Copies
 from .device import Device
 from .handle import ModelHandle
+from .pinning import Pins
 from .residence import Residence
 from .streamer import Streamer
 
@@ -20,20 +21,22 @@ from .streamer import Streamer
 class Placement:
     """How handles are placed.
 
-    keep_host: whether a handle's weights are kept in RAM while they are on the device. copies: how the slots are
-    filled; asked only when slots are made.
+    keep_host: whether weights are kept in RAM while they are on the device. copies: how slots are filled. Both are
+    asked only when something moves. pins: locked RAM.
     """
 
     device: Device
-    keep_host: Callable[[ModelHandle], bool]
+    keep_host: Callable[[], bool]
     copies: Callable[[], Copies]
+    pins: Pins
 
 
 def place(handles: Sequence[ModelHandle], allotment: Allotment, placement: Placement) -> None:
     """Give `handles` what the allotment says, moving only what has to move. NotEnoughMemory if that fails."""
     if all(handle.allotment is allotment for handle in handles):
         return
-    pairs = [(handle, handle.begin(placement.device)) for handle in handles]
+    keep_host = placement.keep_host()
+    pairs = [(handle, handle.begin(placement.device, placement.pins)) for handle in handles]
     for (_, residence), resident in zip(pairs, allotment.resident, strict=True):
         residence.let_go(resident)
     partial = [
@@ -42,12 +45,12 @@ def place(handles: Sequence[ModelHandle], allotment: Allotment, placement: Place
         if len(resident) < len(residence.division.units)
     ]
     _release_slots([residence for _, residence in pairs], partial, allotment)
-    for handle, residence in pairs:
-        residence.place_fixed(keep_host=placement.keep_host(handle))
+    for _, residence in pairs:
+        residence.place_fixed(keep_host=keep_host)
     _open_slots(partial, allotment, placement)
     for (handle, residence), resident in zip(pairs, allotment.resident, strict=True):
         with handle.lock:
-            _settle(handle, residence, resident, placement)
+            _settle(handle, residence, resident, keep_host=keep_host)
             handle.allotment = allotment
             handle.gave_up_for = "" if handle.whole else handle.gave_up_for
 
@@ -77,11 +80,10 @@ def _open_slots(partial: Sequence[Residence], allotment: Allotment, placement: P
         residence.use(streamer)
 
 
-def _settle(handle: ModelHandle, residence: Residence, resident: frozenset[str], placement: Placement) -> None:
+def _settle(handle: ModelHandle, residence: Residence, resident: frozenset[str], *, keep_host: bool) -> None:
     for unit in residence.division.units:
         if unit.name not in resident:
             residence.stream(unit, ahead=handle.kind == "oneshot")
-    keep_host = placement.keep_host(handle)
     for unit in residence.division.units:
         if unit.name in resident:
             residence.make_resident(unit, keep_host=keep_host)

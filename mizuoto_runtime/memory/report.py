@@ -31,27 +31,25 @@ class RamFacts(TypedDict):
 
 
 class PinFacts(TypedDict):
-    """Page-locked RAM, in bytes: the most there may be, and what there is."""
+    """Page-locked RAM, in bytes: the most there may be, and what there is. reason: why there is none."""
 
     budget_bytes: int
     held_bytes: int
+    mode: str
+    reason: str
 
 
-class _KnownFacts(TypedDict):
+class ManagerFacts(TypedDict):
+    """What a manager knows.
+
+    device: where phases run; reserve_bytes: left to others there; policy: VramPolicy's fields.
+    """
+
     device: str
     shares_device: bool
     policy: dict[str, object]
     reserve_bytes: int
     devices: list[DeviceFacts]
-
-
-class ManagerFacts(_KnownFacts, total=False):
-    """What a manager knows.
-
-    device: where phases run; reserve_bytes: left to others there; policy: VramPolicy's fields; ram and pins: where they
-    count.
-    """
-
     ram: RamFacts
     pins: PinFacts
 

@@ -8,8 +8,9 @@ from . import current
 from .absent import absent_weight
 from .device import Device
 from .gates import Absent, CountedUnit, GatheredUnit, StreamedUnit, UnitGate
-from .group import Entry, moved
+from .group import Entry, WeightGroup, moved
 from .intercept import answer, intercept, release
+from .pinning import Pins
 from .streamer import Streamer
 from .units import Division, Unit
 
@@ -20,9 +21,10 @@ class Residence:
     loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came.
     """
 
-    def __init__(self, division: Division, device: Device) -> None:
+    def __init__(self, division: Division, device: Device, pins: Pins) -> None:
         self.division = division
         self.device = device
+        self.pins = pins
         self.streamer: Streamer | None = None
         self.loaded_bytes = 0
         self.streamed_bytes = 0
@@ -52,8 +54,7 @@ class Residence:
         division = self.division
         for group, keep in ((division.fixed, keep_host or bool(division.units)), (division.buffers, True)):
             if group.placed_block is None:
-                group.place(self.device, keep_host=keep)
-                self.loaded_bytes += group.size_bytes
+                self._place(group, keep_host=keep)
         if not self.opaque_placed:
             self._place_opaque(division.opaque)
 
@@ -68,9 +69,8 @@ class Residence:
         """Place a unit. Beside units that stream, its runs are counted."""
         if unit.group.placed_block is None:
             self._close(unit)
-            unit.group.place(self.device, keep_host=keep_host)
+            self._place(unit.group, keep_host=keep_host)
             self._placed.append(unit)
-            self.loaded_bytes += unit.group.size_bytes
         if self.streamer is None:
             self._close(unit)
         elif unit.name not in self._gates and not unit.gathers:
@@ -87,7 +87,7 @@ class Residence:
                 answer(module, gathered)
             return
         assert self.streamer is not None
-        gate = StreamedUnit(unit.group, self.streamer, self._absent, self._count, ahead=ahead)
+        gate = StreamedUnit(unit.group, self.streamer, self._absent, self._count, ahead=ahead, pins=self.pins)
         self._open(unit, gate, unit.modules)
 
     def let_go(self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62) -> int:
@@ -108,6 +108,21 @@ class Residence:
         """Stream through these slots from now on."""
         self.streamer = streamer
         streamer.users.append(self)
+
+    def drop_host_copies(self) -> int:
+        """Keep nothing in RAM of what is resident; returns the bytes of the copies."""
+        if self.streamer is not None:
+            return 0
+        groups = [self.division.fixed, *(unit.group for unit in self._placed)]
+        return sum(group.drop_host_copy() for group in groups)
+
+    @property
+    def host_copy_bytes(self) -> int:
+        """Bytes that `drop_host_copies` would give back."""
+        if self.streamer is not None:
+            return 0
+        groups = [self.division.fixed, *(unit.group for unit in self._placed)]
+        return sum(group.size_bytes for group in groups if group.has_host_copy)
 
     def stop_streaming(self) -> int:
         """Close the gates and leave the slots; returns the bytes given back. What streamed hangs in RAM."""
@@ -136,6 +151,13 @@ class Residence:
         for gate in self._gates.values():
             if isinstance(gate, StreamedUnit):
                 self._count(gate.group.size_bytes)
+
+    def _place(self, group: WeightGroup, *, keep_host: bool) -> None:
+        if keep_host:
+            for tensor in group.host_storages():
+                self.pins.pin(tensor)
+        group.place(self.device, keep_host=keep_host)
+        self.loaded_bytes += group.size_bytes
 
     def _open(self, unit: Unit, gate: StreamedUnit | CountedUnit, modules: list[nn.Module]) -> None:
         self._gates[unit.name] = gate

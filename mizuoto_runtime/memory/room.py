@@ -1,0 +1,105 @@
+"""Room on a device: what some handles may hold there, and who gives way for them, in which order."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+from .allotment import least_bytes
+from .device import Device
+from .handle import ModelHandle, slots_of
+from .host import Host
+from .host_memory import HostMemory
+from .policy import VramPolicy
+
+MOST_RESERVED_BYTES = 1 << 30
+
+
+class Room:
+    """The handles of the process, and the rules by which they share devices. One placement at a time asks it."""
+
+    def __init__(self, host: Host, policy: Callable[[], VramPolicy], memory: HostMemory) -> None:
+        self.handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
+        self._host = host
+        self._policy = policy
+        self._memory = memory
+
+    def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
+        """The least of a device on which a phase with these handles works (U6)."""
+        return least_bytes(handles, slots_of(handles, self._policy().side_streams))
+
+    def reserve_bytes(self, device: Device) -> int:
+        """What stays free on `device`: as the application or the setting says, else an eighth, 1 GiB at most."""
+        hosts = self._host.reserve_bytes(device)
+        if hosts is not None:
+            return hosts
+        set_bytes = self._policy().reserve_bytes
+        return min(MOST_RESERVED_BYTES, device.total_bytes() // 8) if set_bytes is None else set_bytes
+
+    def budget_bytes(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
+        """What `handles` may hold together: what is free and what they hold, less working memory and reserve."""
+        policy = self._policy()
+        free = self._host.free_bytes(device)
+        if policy.limit_bytes:
+            free = min(free, policy.limit_bytes - device.held_bytes())
+        held = sum(handle.held_bytes for handle in handles if handle.device_name == device.name)
+        return free + held - memory_bytes - self.reserve_bytes(device)
+
+    def make_room(self, handles: Sequence[ModelHandle], short_bytes: int, device: Device) -> None:
+        """Let idle handles give way, in their order, then the application around (Y1, Y3)."""
+        policy = self._policy()
+        whole = policy.mode in ("high", "shared")
+        least = self.least_bytes(handles)
+        needed = short_bytes - (sum(handle.size_bytes for handle in handles) - least)
+        pays = whole or self._eviction_pays(handles)
+        last_used = max(handle.last_used for handle in handles)
+        freed = 0
+        for handle in self.idle(device, handles):
+            wanted = short_bytes if pays or handle.last_used < last_used or not last_used else needed
+            if freed < wanted:
+                freed += handle.unload() if whole else handle.partially_unload(wanted - freed)
+                handle.gave_up_for = ", ".join(other.name for other in handles)
+        if freed:
+            self.empty_cache(device)
+        if freed < (short_bytes if pays or not last_used else needed):
+            self._host.make_room(short_bytes - freed, device.name)
+
+    @staticmethod
+    def _eviction_pays(handles: Sequence[ModelHandle]) -> bool:
+        """Whether `handles` run their units so often that it's cheaper to evict one who'll come back than to stream.
+
+        Evicting moves the same bytes twice a round, once for each side; streaming moves them at each pass.
+        """
+        return any(handle.kind == "sequence" or (handle.usage.passes or 1) > 2 for handle in handles)
+
+    def idle(self, device: Device, but: Sequence[ModelHandle]) -> list[ModelHandle]:
+        """Handles that can give way: partial ones first, pinned models' last, the least recently used before others."""
+        pinned = self._policy().pinned_models
+        idle = [
+            handle
+            for handle in self.handles
+            if handle not in but and not handle.busy and handle.device_name == device.name and handle.held_bytes
+        ]
+        return sorted(idle, key=lambda handle: (handle.whole, handle.model in pinned, handle.last_used))
+
+    def unload_idle(self, device: Device, but: Sequence[ModelHandle]) -> int:
+        return sum(handle.unload() for handle in self.idle(device, but))
+
+    def empty_cache(self, device: Device) -> None:
+        device.empty_cache()
+        self._memory.pins.trim()
+
+    def is_short(
+        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, mine: set[ModelHandle]
+    ) -> bool:
+        others = [handle for handle in self.handles if handle.busy and handle not in mine and handle.held_bytes]
+        if not others:
+            return False
+        policy = self._policy()
+        whole = policy.mode in ("high", "shared")
+        if whole:
+            need = sum(handle.size_bytes for handle in handles)
+        else:
+            need = self.least_bytes(handles)
+        idle = sum(handle.held_bytes for handle in self.idle(device, handles))
+        return self.budget_bytes(handles, memory_bytes, device) + idle < need
