@@ -129,7 +129,7 @@ class WeightGroup:
         return [(*place, place.container[place.key]) for entry in self.entries for place in entry.places]
 
     def place(self, device: Device, *, keep_host: bool) -> None:
-        """Make the group resident on `device`. NotEnoughMemory leaves it where it was.
+        """Make the group resident on `device`. Whatever fails leaves it where it was.
 
         keep_host: keep the tensors in RAM, so that leaving needs no transfer; else only their shapes are kept.
         """
@@ -137,17 +137,16 @@ class WeightGroup:
             return
         with torch.inference_mode(False), torch.no_grad():
             block = device.allocate(self.size_bytes)
+            placed = [entry.view(block) for entry in self.entries]
             if self.host_block is not None:
                 block.copy_(self.host_block, non_blocking=self.host_block.is_pinned())
-            for entry in self.entries:
-                entry.placed = entry.view(block)
-                if self.host_block is None:
-                    raw_bytes(entry.placed).copy_(raw_bytes(entry.host))
-            for entry in self.entries:
-                assert entry.placed is not None
-                entry.hang(entry.placed)
-                if not keep_host:
-                    entry.host = _shape_of(entry.host)
+            else:
+                for entry, tensor in zip(self.entries, placed, strict=True):
+                    raw_bytes(tensor).copy_(raw_bytes(entry.host))
+            hosts = [entry.host if keep_host else _shape_of(entry.host) for entry in self.entries]
+            for entry, tensor, host in zip(self.entries, placed, hosts, strict=True):
+                entry.placed, entry.host = tensor, host
+                entry.hang(tensor)
             if not keep_host:
                 self.host_block = None
             self._placed_block = block
