@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .engines.registry import BUILT_IN, Engines
 from .errors import NotEnoughMemory
 from .library import ModelFiles, ModelLibrary
 from .memory.device import Device, SimulatedDevice
@@ -85,10 +86,10 @@ def budgets(demands: Sequence[Demand], total_bytes: int) -> dict[str, int]:
     return {"none": least, "halfway": max(least, halfway), "whole": total_bytes + working}
 
 
-def simulated(settings: Settings, library: ModelLibrary) -> Session:
+def simulated(settings: Settings, library: ModelLibrary, engines: Engines = BUILT_IN) -> Session:
     """A session on a large simulated device; `exact_size` makes it smaller."""
     texts = {**OWN_SETTINGS, SIMULATE: str(LARGE_MB), "compute.device": ""}
-    return Session(settings.changed(texts, SOURCE), library)
+    return Session(settings.changed(texts, SOURCE), library, engines=engines)
 
 
 def device_of(session: Session) -> SimulatedDevice:
@@ -155,6 +156,7 @@ def conform(
     files: ModelFiles,
     request: SpeakRequest,
     callbacks: Callbacks | None = None,
+    engines: Engines = BUILT_IN,
 ) -> Iterator[CaseResult]:
     """Run the cases where `compute.device` says, one after the other, each in a session of its own.
 
@@ -163,19 +165,25 @@ def conform(
     """
     on_cpu = settings.text("compute.device") in ("", "cpu")
     run = simulated_cases if on_cpu else device_cases
-    yield from run(settings, library, files, request, callbacks or Callbacks())
+    yield from run(settings, library, files, request, callbacks or Callbacks(), engines)
 
 
 def simulated_cases(
-    settings: Settings, library: ModelLibrary, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks
+    settings: Settings,
+    library: ModelLibrary,
+    files: ModelFiles,
+    request: SpeakRequest,
+    callbacks: Callbacks,
+    engines: Engines = BUILT_IN,
 ) -> Iterator[CaseResult]:
     """A plain run on the CPU, then simulated devices on which nothing, half and all of what can stream stays."""
-    plain = Session(settings.changed({**OWN_SETTINGS, SIMULATE: "0", "compute.device": ""}, SOURCE), library)
+    texts = {**OWN_SETTINGS, SIMULATE: "0", "compute.device": ""}
+    plain = Session(settings.changed(texts, SOURCE), library, engines=engines)
     expected = Case(plain, files, request, callbacks, first=True)
     plain.close()
     yield _result("plain", plain.manager.device, expected, expected)
     for name, size_bytes in budgets(expected.demands, expected.total_bytes).items():
-        session = simulated(settings, library)
+        session = simulated(settings, library, engines)
         with exact_size(session, size_bytes) as device:
             case = Case(session, files, request, callbacks)
             session.close()
@@ -183,7 +191,12 @@ def simulated_cases(
 
 
 def device_cases(
-    settings: Settings, library: ModelLibrary, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks
+    settings: Settings,
+    library: ModelLibrary,
+    files: ModelFiles,
+    request: SpeakRequest,
+    callbacks: Callbacks,
+    engines: Engines = BUILT_IN,
 ) -> Iterator[CaseResult]:
     """On `compute.device`: whole, all streamed, and halfway by a limit in whole megabytes."""
     expected: Case | None = None
@@ -191,7 +204,7 @@ def device_cases(
     for name, mode in (("whole", "high"), ("none", "none"), ("halfway", "normal")):
         limit = limit_mb if name == "halfway" else 0
         texts = {**OWN_SETTINGS, "compute.vram_mode": mode, "compute.vram_limit_mb": str(limit)}
-        session = Session(settings.changed(texts, SOURCE), library)
+        session = Session(settings.changed(texts, SOURCE), library, engines=engines)
         device = session.manager.device
         _reset_peak(device)
         case = Case(session, files, request, callbacks, first=expected is None)

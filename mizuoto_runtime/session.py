@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .engines.chain import speak_chain
 from .engines.ports import artifacts, port_values, reports_of
-from .engines.registry import engine_module, engine_spec
+from .engines.registry import BUILT_IN, Engines
 from .engines.spec import EngineSpec, Phase
 from .errors import NotEnoughMemory
 from .library import ModelFiles, ModelLibrary, roots_from
@@ -48,8 +48,13 @@ class Session:
     """One process's runtime. Requests of several threads are fine; a model is loaded once for all of them."""
 
     def __init__(
-        self, settings: Settings | None = None, library: ModelLibrary | None = None, host: Host | None = None
+        self,
+        settings: Settings | None = None,
+        library: ModelLibrary | None = None,
+        host: Host | None = None,
+        engines: Engines = BUILT_IN,
     ) -> None:
+        self.engines = engines
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
         self.manager = _manager(self.settings, host)
@@ -59,11 +64,11 @@ class Session:
 
     def find(self, engine_id: str, model: str) -> ModelFiles:
         """The files of the model that is installed under the name `model`."""
-        return self.library.find(engine_spec(engine_id), model)
+        return self.library.find(self.engines.spec(engine_id), model)
 
     def locate(self, engine_id: str, model: str) -> ModelFiles:
         """As `find`, but `model` may also be a path: for callers who may read any file (the command line)."""
-        spec = engine_spec(engine_id)
+        spec = self.engines.spec(engine_id)
         if model not in self.library.known(spec) and _looks_like_path(model):
             return self.library.at(spec, Path(model))
         return self.library.find(spec, model)
@@ -74,7 +79,7 @@ class Session:
         with self._lock:
             if key not in self._models:
                 self._forget(files.ref)
-                self._models[key] = _load(files, self.manager.devices)
+                self._models[key] = _load(self.engines, files, self.manager.devices)
             loaded = self._models[key]
             loaded.last_used_s = time.monotonic()
             self._models.move_to_end(key)
@@ -136,7 +141,7 @@ class Session:
 
         inputs by port name: texts and Audio as they are, outputs of other phases as the Artifact they came in.
         """
-        spec = engine_spec(files.ref.engine)
+        spec = self.engines.spec(files.ref.engine)
         phase = spec.phase(phase_id)
         checked = phase.check(options)
         values = port_values(spec, phase, inputs)
@@ -148,7 +153,7 @@ class Session:
         started = time.perf_counter()
         try:
             with self._job(ctx):
-                result = _call(spec, phase, ctx, model, {**values, **checked})
+                result = _call(self.engines, spec, phase, ctx, model, {**values, **checked})
             report = PhaseReport(
                 engine=spec.id,
                 model=files.ref.model,
@@ -171,7 +176,7 @@ class Session:
 
     def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:
         """Run every phase from the request's text to audio, the same phases as the Speak node."""
-        spec = engine_spec(files.ref.engine)
+        spec = self.engines.spec(files.ref.engine)
         supplied = {"text": request.text, **request.inputs}
         steps = speak_chain(spec, supplied, request.options)
         made: dict[str, tuple[Artifact, ...]] = {}
@@ -216,16 +221,21 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     return ModelManager(host, devices, lambda: policy)
 
 
-def _load(files: ModelFiles, devices: DeviceService) -> LoadedModel:
-    spec = engine_spec(files.ref.engine)
+def _load(engines: Engines, files: ModelFiles, devices: DeviceService) -> LoadedModel:
+    spec = engines.spec(files.ref.engine)
     loader = Loader(spec, files.ref, devices)
-    return LoadedModel(engine_module(spec).load(files, loader), loader.handles)
+    return LoadedModel(engines.module(spec).load(files, loader), loader.handles)
 
 
 def _call(
-    spec: EngineSpec, phase: Phase, ctx: PhaseContext, loaded: LoadedModel, values: Mapping[str, object]
+    engines: Engines,
+    spec: EngineSpec,
+    phase: Phase,
+    ctx: PhaseContext,
+    loaded: LoadedModel,
+    values: Mapping[str, object],
 ) -> object:
-    module = engine_module(spec)
+    module = engines.module(spec)
     function = getattr(module, phase.id)
     if spec.phased:
         return function(ctx, loaded.model, **values)

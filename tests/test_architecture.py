@@ -60,7 +60,7 @@ def test_no_engine_imports_an_engine(folder: Path) -> None:
             assert not any(f"{name}.".startswith(f"{other}.") for other in others), f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["audio", "memory", "text", "weights"])
+@pytest.mark.parametrize("folder", ["audio", "lm", "memory", "text", "weights"])
 def test_the_lower_layers_know_no_engine_and_no_session(folder: str) -> None:
     for path in (ROOT / "mizuoto_runtime" / folder).rglob("*.py"):
         for name in absolute_imports(path):

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .group import Entry
-
 _DESCRIPTIONS = frozenset(
     getattr(Tensor, name).__get__  # the descriptors that torch shows to __torch_function__
     for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "ndim", "is_meta", "grad")
@@ -46,8 +44,8 @@ class AbsentWeight(nn.Parameter):
         )
 
 
-def absent_weight(entry: Entry) -> Tensor:
-    """The placeholder of an entry: a parameter or a buffer on torch's meta device."""
+def absent_weight(host: Tensor) -> Tensor:
+    """The placeholder of a parameter or a buffer, on torch's meta device."""
     with torch.inference_mode(False), torch.no_grad():
-        shell = entry.host.detach().to("meta")
+        shell = host.detach().to("meta")
         return AbsentWeight(shell, requires_grad=False)

@@ -33,11 +33,13 @@ class Member(Protocol):
 class Allotment:
     """The choice for some handles, in their order.
 
-    resident: names of the units that stay, for each handle. fits: within the budget. used_bytes: slots included.
+    resident: names of the units that stay, for each handle; sizes_bytes: with its fixed part. fits: within the budget.
+    used_bytes: all of it, slots included.
     enough_bytes: from this budget on there may be a better choice.
     """
 
     resident: tuple[frozenset[str], ...]
+    sizes_bytes: tuple[int, ...]
     slot_bytes: int
     slots: int
     fits: bool
@@ -82,10 +84,15 @@ def allot(handles: Sequence[Member], budget_bytes: int, slots: int, limits: Limi
     if mode == "none":
         room = min(room, minimum_bytes(units, slots))
     chosen = plan(units, room, slots)
+    resident = tuple(_resident(handle, index, whole, chosen.resident) for index, handle in enumerate(handles))
     kept = sum(unit.size_bytes for unit in units if unit.name in chosen.resident)
     left_out = [unit.size_bytes for unit in units if unit.name not in chosen.resident]
     return Allotment(
-        resident=tuple(_resident(handle, index, whole, chosen.resident) for index, handle in enumerate(handles)),
+        resident=resident,
+        sizes_bytes=tuple(
+            handle.fixed_bytes + sum(unit.size_bytes for unit in handle.costs() if unit.name in names)
+            for handle, names in zip(handles, resident, strict=True)
+        ),
         slot_bytes=chosen.slot_bytes,
         slots=chosen.slots,
         fits=chosen.fits,

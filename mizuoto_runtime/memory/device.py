@@ -38,6 +38,9 @@ class Device(Protocol):
     def held_bytes(self) -> int:
         """What this process holds there, as far as the device knows."""
 
+    def cached_bytes(self) -> int:
+        """What `empty_cache` would give back."""
+
     def allocate(self, size_bytes: int) -> Tensor:
         """A block: uint8, one-dimensional. NotEnoughMemory if it can't be had; given back when it is let go of."""
 
@@ -62,6 +65,9 @@ class PlainCpu:
         return 1 << 62
 
     def held_bytes(self) -> int:
+        return 0
+
+    def cached_bytes(self) -> int:
         return 0
 
     def allocate(self, size_bytes: int) -> Tensor:
@@ -100,6 +106,9 @@ class SimulatedDevice:
 
     def held_bytes(self) -> int:
         return self._charged_bytes
+
+    def cached_bytes(self) -> int:
+        return 0
 
     def allocate(self, size_bytes: int) -> Tensor:
         if self.before_allocation is not None:
@@ -148,9 +157,8 @@ class Accelerator:
 
         if self._device.type == "mps":
             return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-        module = _module(self._device)
-        free, _ = module.mem_get_info(self._device)
-        return int(free + module.memory_reserved(self._device) - module.memory_allocated(self._device))
+        free, _ = _module(self._device).mem_get_info(self._device)
+        return int(free) + self.cached_bytes()
 
     def total_bytes(self) -> int:
         import torch
@@ -165,6 +173,14 @@ class Accelerator:
         if self._device.type == "mps":
             return torch.mps.current_allocated_memory()
         return int(_module(self._device).memory_allocated(self._device))
+
+    def cached_bytes(self) -> int:
+        import torch
+
+        if self._device.type == "mps":
+            return torch.mps.driver_allocated_memory() - torch.mps.current_allocated_memory()
+        module = _module(self._device)
+        return int(module.memory_reserved(self._device) - module.memory_allocated(self._device))
 
     def allocate(self, size_bytes: int) -> Tensor:
         try:

@@ -10,13 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from . import current
-from .group import Entry, WeightGroup
+from .group import Absent, WeightGroup
 
 if TYPE_CHECKING:
     from .pinning import Pins
     from .streamer import Slot, Streamer
-
-Absent = Callable[[Entry], Tensor] | None
 
 
 class CountedUnit:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .device import Device
 
 ALIGNMENT_BYTES = 64
+Absent = Callable[[Tensor], Tensor] | None
 
 
 class Place(NamedTuple):
@@ -161,7 +162,7 @@ class WeightGroup:
         return [(*place, place.container[place.key]) for entry in self.entries for place in entry.places]
 
     def place(self, device: Device, *, keep_host: bool) -> None:
-        """Make the group resident on `device`. NotEnoughMemory leaves it where it was.
+        """Make the group resident on `device`. Whatever fails leaves it where it was.
 
         keep_host: keep the tensors in RAM, so that leaving needs no transfer; else only their shapes are kept.
         """
@@ -169,23 +170,22 @@ class WeightGroup:
             return
         with torch.inference_mode(False), torch.no_grad():
             block = device.allocate(self.size_bytes)
+            placed = [entry.view(block) for entry in self.entries]
             if self.host_block is not None:
                 block.copy_(self.host_block, non_blocking=self.host_block.is_pinned())
-            for entry in self.entries:
-                entry.placed = entry.view(block)
-                if self.host_block is None:
-                    raw_bytes(entry.placed).copy_(raw_bytes(entry.host))
-            for entry in self.entries:
-                assert entry.placed is not None
-                entry.hang(entry.placed)
-                if not keep_host:
-                    entry.host = _shape_of(entry.host)
+            else:
+                for entry, tensor in zip(self.entries, placed, strict=True):
+                    raw_bytes(tensor).copy_(raw_bytes(entry.host))
+            hosts = [entry.host if keep_host else _shape_of(entry.host) for entry in self.entries]
+            for entry, tensor, host in zip(self.entries, placed, hosts, strict=True):
+                entry.placed, entry.host = tensor, host
+                entry.hang(tensor)
             if not keep_host:
                 self.host_block = None
             self._placed_block = block
             self._placed_version = block._version
 
-    def leave(self, absent: Callable[[Entry], Tensor] | None = None) -> int:
+    def leave(self, absent: Absent = None) -> int:
         """Let the device's block go; returns its bytes. What was changed there is copied back first.
 
         absent: makes what hangs in the modules instead of the host's tensors, where a device is strict.
@@ -195,22 +195,28 @@ class WeightGroup:
         size_bytes = self.size_bytes
         with torch.inference_mode(False), torch.no_grad():
             rewritten = self._placed_block._version != self._placed_version
-            for entry in self.entries:
-                self._bring_back(entry, rewritten=rewritten)
-                if entry.placed is not None and entry.placed.grad is not None:
-                    entry.host.grad = entry.placed.grad.to("cpu")
-                entry.placed = None
-            self._placed_block = None
-            if self.host_block is None:
-                self.entries = [entry for entry in self.entries if entry.places]
-                self.size_bytes = self._lay_out()
-        self.hang_host(absent)
+            hosts = [self._brought_back(entry, rewritten=rewritten) for entry in self.entries]
+            hanging = [host if absent is None or host is None else absent(host) for host in hosts]
+        stays = all(host is entry.host for entry, host in zip(self.entries, hosts, strict=True))
+        for entry, host, tensor in zip(self.entries, hosts, hanging, strict=True):
+            entry.placed = None
+            if host is None or tensor is None:
+                entry.places.clear()
+                continue
+            entry.host = host
+            entry.hang(tensor)
+        self._placed_block = None
+        if not stays:
+            self.host_block = None
+            self.entries = [entry for entry in self.entries if entry.places]
+            self.size_bytes = self._lay_out()
         return size_bytes
 
-    def hang_host(self, absent: Callable[[Entry], Tensor] | None = None) -> None:
+    def hang_host(self, absent: Absent = None) -> None:
         """Hang the host's tensors in the modules, or what `absent` makes of them."""
-        for entry in self.entries:
-            entry.hang(entry.host if absent is None else absent(entry))
+        hanging = [entry.host if absent is None else absent(entry.host) for entry in self.entries]
+        for entry, tensor in zip(self.entries, hanging, strict=True):
+            entry.hang(tensor)
 
     def restore(self) -> None:
         """Hang the host's tensors where placeholders hang."""
@@ -229,24 +235,29 @@ class WeightGroup:
             for hanging in (place.get(),)
         )
 
-    def _bring_back(self, entry: Entry, *, rewritten: bool) -> None:
+    def _brought_back(self, entry: Entry, *, rewritten: bool) -> Tensor | None:
+        """The entry's tensor in RAM with what was changed on the device; None if it's no longer there."""
         current = entry.places[0].get()
         placed = entry.placed
         assert placed is not None
+        if current is None:
+            return None
         untouched = current is placed and current.data_ptr() == placed.data_ptr() and not current.is_meta
         if untouched and not entry.host.is_meta:
             if rewritten or not entry.is_parameter:
                 entry.host.copy_(placed)
-            return
-        self.host_block = None
-        if current is None:
-            entry.places.clear()
-            return
-        copied = current.detach().to("cpu", copy=True)
-        if untouched:
-            copied = torch.empty(extent_bytes(placed), dtype=torch.uint8).copy_(raw_bytes(placed)).view(placed.dtype)
-            copied = copied.as_strided(placed.shape, placed.stride())
-        entry.host = nn.Parameter(copied, requires_grad=current.requires_grad) if entry.is_parameter else copied
+            host = entry.host
+        else:
+            copied = _copy_with_strides(placed) if untouched else current.detach().to("cpu", copy=True)
+            host = nn.Parameter(copied, requires_grad=current.requires_grad) if entry.is_parameter else copied
+        if placed.grad is not None:
+            host.grad = placed.grad.to("cpu")
+        return host
+
+
+def _copy_with_strides(tensor: Tensor) -> Tensor:
+    copied = torch.empty(extent_bytes(tensor), dtype=torch.uint8).copy_(raw_bytes(tensor)).view(tensor.dtype)
+    return copied.as_strided(tensor.shape, tensor.stride())
 
 
 def _shape_of(tensor: Tensor) -> Tensor:

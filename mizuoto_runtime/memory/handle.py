@@ -41,8 +41,9 @@ class ModelHandle:
     """One component of a loaded model.
 
     model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
-    what it was given, while it has all of that. gave_up_for: those for which it gave memory up since it was last whole.
-    usage: how often its units run. stays: whether a submodule never leaves the CPU.
+    what it was given, while it has all of that; allotted_bytes: its weights in that, also if placing them failed.
+    gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
+    whether a submodule never leaves the CPU.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ModelHandle:
         self.last_used = 0
         self.version = 0
         self.allotment: Allotment | None = None
+        self.allotted_bytes = 0
         self.cap: Cap | None = None
         self.usage = Usage()
         self.gave_up_for = ""

@@ -127,12 +127,13 @@ class ModelManager:
             slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
                 least = handle.minimum_bytes(slots)
-                held = handle.held_bytes or handle.size_bytes
-                if held > least and not handle.kept:
-                    handle.cap = Cap(max(held // 2, least))
+                had = max(handle.held_bytes, handle.allotted_bytes)
+                if had > least and not handle.kept:
+                    handle.cap = Cap(max(had // 2, least))
                     handle.allotment = None
                     changed = True
                 handle.drop_copies()
+            changed = device.cached_bytes() > 0 or changed
             self.room.empty_cache(device)
         return changed
 

@@ -7,8 +7,8 @@ from torch import nn
 from . import current
 from .absent import absent_weight
 from .device import Device
-from .gates import Absent, CountedUnit, GatheredUnit, StreamedUnit, UnitGate
-from .group import Entry, WeightGroup, moved
+from .gates import CountedUnit, GatheredUnit, StreamedUnit, UnitGate
+from .group import Absent, Entry, WeightGroup, moved
 from .intercept import answer, intercept, release
 from .pinning import Pins
 from .streamer import Streamer
@@ -97,9 +97,9 @@ class Residence:
             if freed >= size_bytes:
                 break
             if unit.name not in keep:
-                self._close(unit)
-                self._placed.remove(unit)
                 size = unit.group.leave(self._absent)
+                self._placed.remove(unit)
+                self._close(unit)
                 self.loaded_bytes -= size
                 freed += size
         return freed
@@ -137,7 +137,9 @@ class Residence:
         for unit in self.division.units:
             unit.group.hang_host(self._absent)
         for group in (self.division.fixed, self.division.buffers):
-            freed += group.leave(self._absent)
+            size = group.leave(self._absent)
+            self.loaded_bytes -= size
+            freed += size
         if self.opaque_placed:
             for entry in self.division.opaque:
                 entry.hang(entry.host)

@@ -5,29 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from mizuoto_runtime import conformance
 from mizuoto_runtime.conformance import Case, device_of, exact_size
+from mizuoto_runtime.engines.registry import BUILT_IN, Engines
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 
-__all__ = ["check_failing_allocations", "check_streaming", "device_of", "exact_size", "simulated"]
+__all__ = ["check_books", "check_failing_allocations", "check_streaming", "device_of", "exact_size", "simulated"]
+
+Find = Callable[[Session], ModelFiles]
 
 
-def simulated(library: ModelLibrary, **compute: str) -> Session:
+def simulated(library: ModelLibrary, *, engines: Engines = BUILT_IN, **compute: str) -> Session:
     """A session on a large simulated device; `compute`: further compute.* settings."""
     settings = {f"compute.{name}": value for name, value in compute.items()}
-    return conformance.simulated(resolve(settings, {}), library)
+    return conformance.simulated(resolve(settings, {}), library, engines)
 
 
-def check_streaming(library: ModelLibrary, find: Callable[[Session], ModelFiles], request: SpeakRequest) -> None:
+class Expected:
+    """What the request gives on a plain CPU, and the sizes of devices by how much can stay there."""
+
+    def __init__(self, library: ModelLibrary, find: Find, request: SpeakRequest, engines: Engines = BUILT_IN) -> None:
+        plain = Session(resolve(environment={}), library, engines=engines)
+        case = Case(plain, find(plain), request, Callbacks(), first=True)
+        assert case.samples is not None
+        self.samples: Tensor = case.samples
+        self.size_bytes = conformance.budgets(case.demands, case.total_bytes)
+
+
+def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, engines: Engines = BUILT_IN) -> None:
     """Plain, all streamed, halfway and whole agree sample for sample, and never hold more than they were given."""
     settings = resolve(environment={})
-    files = find(Session(settings, library))
-    results = list(conformance.conform(settings, library, files, request))
+    files = find(Session(settings, library, engines=engines))
+    results = list(conformance.conform(settings, library, files, request, engines=engines))
     assert [result.name for result in results] == ["plain", "none", "halfway", "whole"]
     for result in results:
         assert result.passed, result
@@ -36,41 +51,47 @@ def check_streaming(library: ModelLibrary, find: Callable[[Session], ModelFiles]
 
 def check_failing_allocations(
     library: ModelLibrary,
-    find: Callable[[Session], ModelFiles],
+    find: Find,
     request: SpeakRequest,
     *,
     retry: bool,
     share: str,
     step: int = 1,
+    engines: Engines = BUILT_IN,
+    retriable: bool = True,
 ) -> int:
     """Fail the n-th allocation for every n, or every `step`-th; returns the n that a request no longer reaches.
 
-    Each run is exact or one clear error; afterwards the books are true and the next run is exact.
+    Each run is exact or one clear error; afterwards the books are true and the next run is exact. retriable: whether
+    the request's phases all use `ctx.run`.
     """
-    plain = Session(resolve(environment={}), library)
-    case = Case(plain, find(plain), request, Callbacks(), first=True)
-    expected = case.samples
-    assert expected is not None
-    size_bytes = conformance.budgets(case.demands, case.total_bytes)[share]
+    expected = Expected(library, find, request, engines)
     number = 1 - step
     while True:
         number += step
-        session = simulated(library, oom_retry=str(retry).lower())
-        with exact_size(session, size_bytes) as device:
+        session = simulated(library, oom_retry=str(retry).lower(), engines=engines)
+        with exact_size(session, expected.size_bytes[share]) as device:
             counter = _FailAt(number)
             device.before_allocation = counter
             try:
-                assert torch.equal(session.speak(find(session), request).audio.samples, expected)
+                assert torch.equal(session.speak(find(session), request).audio.samples, expected.samples)
             except NotEnoughMemory as error:
                 assert "simulated failure" in str(error) or "bytes are needed" in str(error)
-                assert not retry or share == "none", "one failure is always survived where there is room to give up"
-            handles = session.open(find(session)).handles
-            assert all(not handle.busy for handle in handles)
-            assert device.held_bytes() == sum(handle.held_bytes for handle in handles)
+                survivable = retry and retriable and share == "whole"
+                assert not survivable, "one failure is always survived where there is something to give up"
             device.before_allocation = None
-            assert torch.equal(session.speak(find(session), request).audio.samples, expected)
+            check_books(session, find(session), request, expected.samples)
             if not counter.failed:
                 return number
+
+
+def check_books(session: Session, files: ModelFiles, request: SpeakRequest, expected: Tensor) -> None:
+    """Nothing is in use, the device holds what the handles say, and the request is exact."""
+    handles = session.open(files).handles
+    assert all(not handle.busy for handle in handles)
+    held_bytes = sum(handle.held_bytes for handle in handles)
+    assert device_of(session).held_bytes() == held_bytes, "the books differ"
+    assert torch.equal(session.speak(files, request).audio.samples, expected)
 
 
 class _FailAt:

@@ -1,0 +1,1 @@
+"""Blocks of autoregressive language models with several users."""
