@@ -17,6 +17,7 @@ from .engines.spec import EngineSpec, Phase
 from .errors import NotEnoughMemory
 from .library import ModelFiles, ModelLibrary, roots_from
 from .loader import LoadedModel, Loader
+from .memory.calibration import Calibration
 from .memory.device import DeviceService, checked_device
 from .memory.host import Host, StandaloneHost
 from .memory.jobs import JobSlots
@@ -24,10 +25,13 @@ from .memory.manager import ModelManager
 from .memory.phase import Callbacks, PhaseContext
 from .memory.policy import policy_from
 from .memory.ram import Candidate, Relief, relieve_plan
+from .memory.working import PhaseId
 from .meta import output_meta
 from .seeds import generator
 from .settings import Settings, resolve
 from .types import Artifact, Audio, ModelRef, Output, PhaseReport
+
+DEFAULT_CACHE = "~/.mizuoto/cache"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +149,13 @@ class Session:
         phase = spec.phase(phase_id)
         checked = phase.check(options)
         values = port_values(spec, phase, inputs)
-        ctx = PhaseContext(phase.label, self.manager, generator(seed), callbacks or Callbacks())
+        ctx = PhaseContext(
+            phase.label,
+            self.manager,
+            generator(seed),
+            callbacks or Callbacks(),
+            PhaseId(files.ref.engine, files.ref.model, phase.id),
+        )
         ctx.check()
         if self.manager.host.serves:
             self.unload_idle()
@@ -218,7 +228,8 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     devices = DeviceService({"cpu": simulated_bytes} if simulated_bytes else None, strict=True)
     device_type = host.device().partition(":")[0]
     policy = policy_from(settings, device_type, host.vram_mode() or "normal")
-    return ModelManager(host, devices, lambda: policy)
+    cache = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
+    return ModelManager(host, devices, lambda: policy, Calibration(cache / "memory" / "calibration.json"))
 
 
 def _load(engines: Engines, files: ModelFiles, devices: DeviceService) -> LoadedModel:

@@ -158,6 +158,7 @@ SETTINGS = (
         )
         for engine in ENGINES
     ),
+    Setting(name="paths.cache", default="", help="folder for what is learnt; empty: ~/.mizuoto/cache"),
     Setting(name="paths.models", default="", help="folders of models, separated as in PATH; empty: ~/.mizuoto/models"),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..types import Kind, ModelRef
 from .allotment import Allotment
+from .calibration import fingerprint
 from .device import Device
 from .gates import StreamedUnit
 from .plan import UnitCost, minimum_bytes
@@ -66,6 +67,7 @@ class ModelHandle:
         self._stays = stays
         self._division: Division | None = None
         self._costs: list[UnitCost] | None = None
+        self._fingerprint: str | None = None
         self._sizes: tuple[int, int] | None = None
         self._users = 0
 
@@ -101,6 +103,13 @@ class ModelHandle:
     def fixed_bytes(self) -> int:
         """Bytes that are on the device whenever the handle is."""
         return self._measured()[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells apart components whose layers, shapes or dtypes differ."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.module)
+        return self._fingerprint
 
     @property
     def size_bytes(self) -> int:
@@ -294,7 +303,7 @@ class ModelHandle:
             self._changed()
 
     def _changed(self) -> None:
-        self._costs = self._sizes = None
+        self._costs = self._sizes = self._fingerprint = None
         self.version += 1
 
     def _fresh_division(self) -> Division:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .allotment import Allotment, allot, least_bytes
+from .calibration import Calibration
 from .copies import Copies, CopiesAhead, CopiesAtOnce
 from .current import RunningPhase, running
 from .device import Device, DeviceService
@@ -23,6 +24,8 @@ from .policy import VramPolicy
 from .ram import Candidate, relieve_plan
 from .report import ManagerFacts, device_facts, policy_facts
 from .room import Room
+from .working import WorkingMemory
+from .workspace import TorchPeaks, WorkingMemoryMeter
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
@@ -35,11 +38,21 @@ class ModelManager:
     that a phase needs at once, those around it included, and of its working memory in bytes.
     """
 
-    def __init__(self, host: Host, devices: DeviceService, policy: Callable[[], VramPolicy]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        devices: DeviceService,
+        policy: Callable[[], VramPolicy],
+        calibration: Calibration | None = None,
+        meter: WorkingMemoryMeter | None = None,
+    ) -> None:
         self.host = host
         self.devices = devices
         self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
         self.memory = HostMemory(lambda: self.policy, host.device, host.pin_host())
+        self.working = WorkingMemory(
+            calibration or Calibration(None), TorchPeaks().label, lambda: self.policy.kv_cache, meter
+        )
         self._policy = policy
         self.room = Room(host, lambda: self.policy, self.memory)
         self._placing = threading.RLock()
@@ -111,8 +124,9 @@ class ModelManager:
     def release(self, handles: Sequence[ModelHandle]) -> None:
         """A phase with `handles` is over: those that no other phase uses go back to RAM if the device is shared."""
         if self.host.shares_device:
-            for handle in handles:
-                handle.unload_if_idle()
+            with self.working.meter.moving(self.device):
+                for handle in handles:
+                    handle.unload_if_idle()
 
     def after_oom(self, handles: Sequence[ModelHandle]) -> bool:
         """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held (O1).
@@ -122,7 +136,7 @@ class ModelManager:
         device = self.device
         if device.plain:
             return False
-        with self._placing:
+        with self._placing, self.working.meter.moving(device):
             changed = self.room.unload_idle(device, handles) > 0
             slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
@@ -141,7 +155,7 @@ class ModelManager:
         """A job failed for memory: all idle models leave the device (Y6)."""
         device = self.device
         if not device.plain:
-            with self._placing:
+            with self._placing, self.working.meter.moving(device):
                 self.room.unload_idle(device, ())
                 self.room.empty_cache(device)
 
@@ -161,7 +175,7 @@ class ModelManager:
         return sum(handle.drop_host_copies() for handle in relieve_plan(short_bytes, copies, ()).copies)
 
     def _place(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase) -> None:
-        with self._placing:
+        with self._placing, self.working.meter.moving(device):
             phase.check()
             movable = [handle for handle in handles if not handle.kept]
             budget = self._give_room(movable, memory_bytes, device) if movable else 0

@@ -13,6 +13,8 @@ from . import current
 from .current import RunningPhase
 from .handle import ModelHandle
 from .manager import ModelManager
+from .policy import KvCache
+from .working import PhaseId
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -44,13 +46,15 @@ class Callbacks:
 class PhaseContext:
     """One run of one phase.
 
-    rng: a CPU generator seeded with the request's seed; every random number of the phase comes from it.
+    phase: its name for people; id: for the runtime. rng: a CPU generator seeded with the request's seed; every random
+    number of the phase comes from it.
     """
 
     phase: str
     manager: ModelManager
     rng: Generator
     callbacks: Callbacks = field(default_factory=Callbacks)
+    id: PhaseId = field(default_factory=PhaseId)
     applied: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     _open: list[ExitStack] = field(default_factory=list)
@@ -63,19 +67,28 @@ class PhaseContext:
         """Where the phase computes, as torch names it."""
         return self.manager.host.device()
 
+    @property
+    def kv_cache(self) -> KvCache:
+        """How language models keep attention's keys and values (K1)."""
+        return self.manager.policy.kv_cache
+
     @contextmanager
-    def use(self, handles: Sequence[ModelHandle], memory: int) -> Iterator[None]:
+    def use(self, handles: Sequence[ModelHandle], memory: int, *, step: str = "use") -> Iterator[None]:
         """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2).
 
-        A block that is never left, as in a generator that nobody asks again, ends with the phase.
+        A block that is never left, as in a generator that nobody asks again, ends with the phase. `step` tells the
+        phase's blocks apart when their working memory is measured.
         """
         self.check()
         running = RunningPhase(self.check, handles=tuple(handles), outer=current.phase())
         loaded = ExitStack()
         self._open.append(loaded)
+        working, device = self.manager.working, self.manager.device
+        key = working.key(self.id, step, handles, device, memory)
         try:
-            loaded.enter_context(self.manager.load(handles, memory, running))
-            yield
+            loaded.enter_context(self.manager.load(handles, working.needed_bytes(key, memory), running))
+            with working.measured(key, device, memory):
+                yield
             self._note(handles)
         finally:
             loaded.close()
@@ -107,7 +120,7 @@ class PhaseContext:
         attempt = _Attempt(self, (self.rng, *generators))
         retries = MAX_RETRIES if self.manager.policy.oom_retry else 0
         for retry in range(retries + 1):
-            outcome = attempt.run(handles, fn, memory)
+            outcome = attempt.run(name, handles, fn, memory)
             if not isinstance(outcome, NotEnoughMemory):
                 self._note_retries(name, retry)
                 return outcome
@@ -116,7 +129,7 @@ class PhaseContext:
         if fallback is None or not self.manager.policy.oom_fallback:
             raise NotEnoughMemory(f"{self.phase}, {name}: {outcome}; shorten the text, or free memory of the device")
         what, thrifty = fallback
-        outcome = attempt.run(handles, thrifty, 0)
+        outcome = attempt.run(what, handles, thrifty, 0)
         if isinstance(outcome, NotEnoughMemory):
             raise NotEnoughMemory(f"{self.phase}, {name}: {outcome}, even with {what}")
         self.applied.setdefault("fallbacks", []).append(what)  # type: ignore[attr-defined]
@@ -167,14 +180,16 @@ class _Attempt:
         self._states = [(generator, generator.get_state()) for generator in generators]
         self._notes = dict(ctx.applied), list(ctx.warnings)
 
-    def run(self, handles: Sequence[ModelHandle], fn: Callable[[], Result], memory: int) -> Result | NotEnoughMemory:
+    def run(
+        self, step: str, handles: Sequence[ModelHandle], fn: Callable[[], Result], memory: int
+    ) -> Result | NotEnoughMemory:
         """`fn()`, or a NotEnoughMemory without the frames of the attempt, which hold its tensors."""
         for generator, state in self._states:
             generator.set_state(state)
         applied, warnings = self._notes
         self._ctx.applied, self._ctx.warnings = dict(applied), list(warnings)
         try:
-            with self._ctx.use(handles, memory):
+            with self._ctx.use(handles, memory, step=step):
                 return fn()
         except Exception as error:
             if not self._ctx.manager.host.is_out_of_memory(error):

@@ -52,6 +52,9 @@ class Measurement:
 class WorkingMemoryMeter(Protocol):
     """Measures the working memory of phases. All of it may be called by any thread."""
 
+    def measures(self, device: Device) -> bool:
+        """Whether anything can be measured on this device."""
+
     def start(self, device: Device) -> Measurement | None:
         """Begin, once the phase's weights are placed; None where nothing can be measured."""
 
@@ -74,6 +77,9 @@ class PeakMeter:
         self._source = source or TorchPeaks()
         self._lock = threading.Lock()
         self._running: weakref.WeakSet[Measurement] = weakref.WeakSet()
+
+    def measures(self, device: Device) -> bool:
+        return self._source.measures(device)
 
     def start(self, device: Device) -> Measurement | None:
         if not self._source.measures(device):
