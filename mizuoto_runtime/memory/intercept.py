@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 GATE = "_mizuoto_gate"
 
@@ -116,14 +117,21 @@ def run_eagerly(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _plain_state(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in module.__dict__.items() if name != GATE}
+def _plain_state(module: nn.Module) -> Any:
+    """What the original class would copy or pickle: a recurrent layer, for one, leaves its weak references out."""
+    own = getattr(original_class(module), "__getstate__", None)
+    state = module.__dict__ if own is None else own(module)
+    return {name: value for name, value in state.items() if name != GATE} if isinstance(state, dict) else state
 
 
 def _deepcopy(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     plain: nn.Module = original_class(module).__new__(original_class(module))
     memo[id(module)] = plain
-    plain.__dict__.update(copy.deepcopy(_plain_state(module), memo))
+    if parametrize.is_parametrized(module):  # these can be copied, but not pickled
+        state = {name: value for name, value in module.__dict__.items() if name != GATE}
+        plain.__dict__.update(copy.deepcopy(state, memo))
+    else:
+        plain.__setstate__(copy.deepcopy(_plain_state(module), memo))  # type: ignore[no-untyped-call]
     return plain
 
 

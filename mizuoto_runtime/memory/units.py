@@ -19,7 +19,14 @@ from .group import Entry, Place, WeightGroup, extent_bytes
 MIN_UNIT_BYTES = 1 << 20
 MIN_STREAMED_BYTES = 64 << 10
 OUTSIZED = 4
-LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+LAYERS = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.RNNCellBase,
+)
 Mark = str
 
 

@@ -84,6 +84,14 @@ def test_the_bytes_copied_are_those_that_are_not_resident() -> None:
         assert device.held_bytes() == 0
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_recurrent_layers_stream(kind: str) -> None:
+    module = made(kind)
+    handle = ModelHandle("h", module, "sequence")
+    recurrent = sum(weight.nbytes for layer in module.layers for weight in layer.rnn.parameters())
+    assert handle.size_bytes - handle.fixed_bytes > recurrent
+
+
 def test_a_unit_that_runs_twice_in_a_row_is_copied_once() -> None:
     module = made("twice and out of order")
     handle = ModelHandle("h", module, "sequence")
