@@ -7,7 +7,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from benchmarks.sections.optimum import copied_bytes, fewest_bytes, lower_bound
+from benchmarks.sections.optimum import copied_bytes, fewest_bytes, floor_bytes, lower_bounds
 
 
 def by_trying(sizes: list[int], schedule: list[int], budget: int) -> int | None:
@@ -18,7 +18,8 @@ def by_trying(sizes: list[int], schedule: list[int], budget: int) -> int | None:
         room = budget - sum(sizes[unit] for unit in resident)
         streamed = [unit for unit in units if unit not in resident]
         slot = max((sizes[unit] for unit in streamed), default=0)
-        for slots in range(1, 4) if streamed else (0,):
+        even = len({sizes[unit] for unit in streamed}) == 1
+        for slots in range(1, 5 if even else 4) if streamed else (0,):
             if room >= slots * slot:
                 costs.append(tried([unit for unit in schedule if unit in streamed], sizes, slots, ()))
     return min(costs, default=None)
@@ -37,7 +38,9 @@ def tried(schedule: list[int], sizes: list[int], slots: int, held: tuple[int, ..
 def test_by_hand() -> None:
     sizes = dict.fromkeys(range(4), 10)
     assert fewest_bytes(sizes, [0, 1, 2, 3] * 5, 40) == 0
-    assert fewest_bytes(sizes, [0, 1, 2, 3] * 5, 30) == 2 * 10 * 5
+    assert fewest_bytes(sizes, [0, 1, 2, 3] * 5, 30, max_slots=1) == 2 * 10 * 5
+    assert fewest_bytes(sizes, [0, 1, 2, 3] * 5, 30) == 90, "the unit that just ran gives its slot to the next"
+    assert floor_bytes(sizes, [0, 1, 2, 3] * 5, 30) == 4 * 10
     assert fewest_bytes(sizes, [0, 1, 2, 3] * 5, 10) == 4 * 10 * 5
     assert fewest_bytes(sizes, [0, *[1, 2, 3] * 5], 30) == 2 * 10, "the slot that the first had serves another for good"
     assert copied_bytes(sizes, [0, 0, 1, 1, 0], 1) == 30
@@ -52,9 +55,9 @@ def test_against_every_way(seed: int) -> None:
     schedule = [pick.randrange(len(sizes)) for _ in range(pick.randint(1, 8))]
     for budget in range(max(sizes), sum(sizes)):
         assert fewest_bytes(dict(enumerate(sizes)), schedule, budget) == by_trying(sizes, schedule, budget)
-    for slots in (1, 2, 3):
-        numbered = dict(enumerate(sizes))
-        assert lower_bound(numbered, schedule, slots) <= copied_bytes(numbered, schedule, slots)
+    numbered = dict(enumerate(sizes))
+    for slots, bound in enumerate(lower_bounds(numbered, schedule, 3), 1):
+        assert bound <= copied_bytes(numbered, schedule, slots)
 
 
 def test_units_that_are_alike_are_interchangeable() -> None:
