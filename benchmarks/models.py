@@ -186,7 +186,9 @@ def parameters(module: nn.Module) -> int:
 def randomised(module: nn.Module, seed: int = 1) -> nn.Module:
     """Small random weights from a generator of its own, so that numbers stay finite over many layers."""
     generator = torch.Generator().manual_seed(seed)
-    for parameter in module.parameters():
-        if parameter.dim() > 1:
+    for name, parameter in module.named_parameters():
+        if "bias" in name.rpartition(".")[2]:
+            parameter.normal_(0.0, 0.02, generator=generator)
+        elif parameter.dim() > 1:
             parameter.normal_(0.0, 0.5 * parameter.shape[-1] ** -0.5, generator=generator)
     return module.eval().requires_grad_(False)
