@@ -1,8 +1,10 @@
 """The memory runtime's costs as ratios, side by side in one run, on a simulated device.
 
-    python -m benchmarks.memory [SECTION …] [--quick] [--scale 0.5] [--rounds N] [--json FILE]
+    python -m benchmarks.memory [SECTION …] [--quick] [--scale 0.5] [--rounds N] [--threads 1]
+                                [--json FILE]
 
-Each figure is the median over rounds in which all that is compared takes turns, so that a busy machine slows all of it.
+Each figure is the median over rounds in which all that is compared takes turns, so that a busy machine slows all of it;
+on a very busy one, one thread disturbs less.
 `MISSED` marks a figure that isn't what it should be; nothing fails because of it. The section `streaming` also measures
 accelerate and diffusers if they are installed: devtools/requirements/benchmark.txt.
 """
@@ -14,6 +16,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+import torch
 
 from .figures import Figure, line, machine, save
 from .sections import bookkeeping, copied, loading, placing, reports, residency, streaming
@@ -36,12 +40,15 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small models, few rounds")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the models' layers, for a shorter run")
     parser.add_argument("--rounds", type=int, default=0, help="rounds of every section, 0 for its own number")
+    parser.add_argument("--threads", type=int, default=0, help="torch's threads, 0 for its own number")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.sections if name not in SECTIONS]
     if unknown:
         parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     options = Options(quick=arguments.quick, scale=arguments.scale, rounds=arguments.rounds)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     about = machine("the CPU, playing a device")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     return run(arguments.sections or list(SECTIONS), options, about, arguments.json)

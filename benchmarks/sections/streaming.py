@@ -20,7 +20,7 @@ from mizuoto_runtime.types import Kind
 from ..figures import Figure
 from ..models import DIT_BLOCKS, HEADS, LATENT, LM_LAYERS, MAX_LENGTH, WIDTH, DecoderLm, Dit, parameters, randomised
 from ..rig import Rig, component
-from ..timing import lap, median
+from ..timing import lap, median, median_of
 from .offloaders import OTHERS, Offloading, Unavailable
 from .options import Options
 
@@ -139,12 +139,11 @@ def other(
 
 
 def turns(case: Case, model: nn.Module, sizes: list[int], rounds: int) -> dict[str, list[float]]:
-    """Seconds of a whole job on the plain model, on `model`, and of raw copies of `sizes` in every step, by round."""
+    """Seconds of each step on the plain model, on `model`, and of raw copies of `sizes`; one round isn't measured."""
     seconds: dict[str, list[float]] = {"plain": [], "raw": [], "offloaded": []}
     raw = raw_copies(sizes)
     for number in range(rounds + 1):
         plain_job, job = case.job(), case.job()
-        took = dict.fromkeys(seconds, 0.0)
         for step in range(job.steps):
             ways: list[tuple[str, Callable[[], object]]] = [
                 ("plain", lambda job=plain_job, step=step: job.step(case.model, step)),
@@ -152,11 +151,10 @@ def turns(case: Case, model: nn.Module, sizes: list[int], rounds: int) -> dict[s
                 ("offloaded", lambda job=job, step=step: job.step(model, step)),
             ]
             for name, way in ways[step % 3 :] + ways[: step % 3]:
-                took[name] += lap(way)
+                took = lap(way)
+                if number:
+                    seconds[name].append(took)
             assert torch.equal(plain_job.output, job.output), f"{case.name}: another output in step {step}"
-        if number:
-            for name, values in seconds.items():
-                values.append(took[name])
     return seconds
 
 
@@ -173,9 +171,9 @@ def raw_copies(sizes: list[int]) -> Callable[[], None]:
 
 
 def ratio(seconds: dict[str, list[float]]) -> float:
-    each = zip(seconds["offloaded"], seconds["plain"], seconds["raw"], strict=True)
-    return median([offloaded / (plain + raw) for offloaded, plain, raw in each])
+    """The median over all steps of all rounds."""
+    return median_of(seconds, lambda each: each["offloaded"] / (each["plain"] + each["raw"]))
 
 
 def timed(seconds: dict[str, list[float]]) -> str:
-    return ", ".join(f"{name} {median(values):.2f} s" for name, values in seconds.items())
+    return "a step: " + ", ".join(f"{name} {1e3 * median(values):.1f} ms" for name, values in seconds.items())
