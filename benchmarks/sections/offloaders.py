@@ -4,8 +4,9 @@ Both libraries move a weight with `tensor.to(device)`, which copies nothing wher
 that one step is made a copy, of each weight into fresh memory, as a device needs one; hooks and bookkeeping stay
 theirs. Neither is made to copy anything back.
 
-Beside them the least that copying each layer's weights can cost, by hand. Where the CPU is the device, a layer that runs
-right after its own copy finds it in the cache, which a unit of several layers doesn't; a real device has no such gain.
+Beside them the least that copying each layer's weights can cost, by hand. Where the CPU is the device, a layer that
+runs right after its own copy finds it in the cache, which a unit of several layers doesn't; a real device has no such
+gain.
 """
 
 from __future__ import annotations
