@@ -100,7 +100,7 @@ def yielding(options: Options) -> Iterator[Figure]:
     rig = Rig(handle.size_bytes + MARGIN_BYTES)
     half = handle.size_bytes // 2
     ratios, freed, moved = [], 0, 0
-    for number in range(options.count(15, 5) + 1):
+    for number in range(options.count(20, 6) + 1):
         enter(rig, handle)
         before = set(handle.resident)
         gc.collect()
@@ -110,8 +110,9 @@ def yielding(options: Options) -> Iterator[Figure]:
             moved = counter.size_bytes
             left = [unit.size_bytes for unit in handle.costs() if unit.name in before - set(handle.resident)]
             continue
+        freeing = 0.0 if number % 2 else lap(blocks_to_free(left))
         took = lap(lambda: handle.partially_unload(half))
-        ratios.append(took / lap(blocks_to_free(left)))
+        ratios.append(took / (freeing or lap(blocks_to_free(left))))
     memory = {"budget_bytes": rig.size_bytes, "peak_bytes": rig.peak_bytes}
     yield Figure(
         name="yielding half / freeing as many bytes", value=median(ratios), unit="x", at_most=1.2,
