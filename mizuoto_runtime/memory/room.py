@@ -146,7 +146,7 @@ class Room:
                     continue
                 if other.busy:
                     raise RuntimeError(
-                        f"components {handle.name!r} and {other.name!r} share weights, so they can't be in use at once; "
-                        "make them one component"
+                        f"components {handle.name!r} and {other.name!r} share weights, so they can't be in use at "
+                        "once; make them one component"
                     )
                 other.come_home()
