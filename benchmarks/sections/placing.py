@@ -42,9 +42,9 @@ def section(options: Options) -> Iterator[Figure]:
 
 def placing(options: Options) -> Iterator[Figure]:
     """Bandwidth of placing a whole handle over that of a raw copy of as many bytes."""
-    for keep_host in (True, False):
+    for host_copies in ("on", "off"):
         handle = component(randomised(DecoderLm(options.layers(12))))
-        rig = Rig(handle.size_bytes + MARGIN_BYTES, keep_host=keep_host)
+        rig = Rig(handle.size_bytes + MARGIN_BYTES, host_copies=host_copies)
         size_bytes = handle.size_bytes
         source = torch.ones(size_bytes, dtype=torch.uint8)
         ready = torch.ones(size_bytes, dtype=torch.uint8)
@@ -56,7 +56,7 @@ def placing(options: Options) -> Iterator[Figure]:
             "blocks": lambda source=source, blocks=blocks: in_blocks(source, blocks),
         }
         seconds = rounds_of(ways, options.count(9, 3), handle.unload)
-        kept = "host copies kept" if keep_host else "no host copies"
+        kept = "host copies kept" if host_copies == "on" else "no host copies"
         for way, what in RAW.items():
             yield Figure(
                 name=f"placing, {kept} / raw copy into {what}",

@@ -171,6 +171,11 @@ class ModelHandle:
             self._costs = [self.usage.cost(unit) for unit in units]
         return self._costs
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the units in the order in which they ran in a phase, once that is known."""
+        return self.usage.order
+
     def minimum_bytes(self, slots: int) -> int:
         """The least with which the handle works alone (U6)."""
         return self.fixed_bytes + minimum_bytes(self.costs(), slots)
@@ -300,7 +305,7 @@ class ModelHandle:
         """Take over how often each unit ran since the last time."""
         if self.residence is None:
             return
-        if self.usage.learn(self.residence.gates()):
+        if self.usage.learn(self.residence.gates(), self.residence.trace):
             self._changed()
 
     def _changed(self) -> None:

@@ -18,7 +18,8 @@ from .units import Division, Unit
 class Residence:
     """Made when a component comes to a device, gone when it leaves. Every step leaves the books true.
 
-    loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came.
+    loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came. trace: names of the
+    units that ran since it was last read, in order.
     """
 
     def __init__(self, division: Division, device: Device, pins: Pins) -> None:
@@ -32,6 +33,7 @@ class Residence:
         self._absent: Absent = absent_weight if device.strict else None
         self._placed: list[Unit] = []
         self._gates: dict[str, UnitGate] = {}
+        self.trace: list[str] = []
 
     @property
     def held_bytes(self) -> int:
@@ -52,7 +54,7 @@ class Residence:
     def place_fixed(self, *, keep_host: bool) -> None:
         """Place what is there whenever the component is."""
         division = self.division
-        for group, keep in ((division.fixed, keep_host or bool(division.units)), (division.buffers, True)):
+        for group, keep in ((division.fixed, keep_host), (division.buffers, True)):
             if group.placed_block is None:
                 self._place(group, keep_host=keep)
         if not self.opaque_placed:
@@ -74,7 +76,7 @@ class Residence:
         if self.streamer is None:
             self._close(unit)
         elif unit.name not in self._gates and not unit.gathers:
-            self._open(unit, CountedUnit(), unit.modules[:1])
+            self._open(unit, CountedUnit(unit.name, self.trace), unit.modules[:1])
 
     def stream(self, unit: Unit, *, ahead: bool) -> None:
         """Let a unit that isn't resident stream through the slots, or its rows be gathered."""
@@ -87,7 +89,16 @@ class Residence:
                 answer(module, gathered)
             return
         assert self.streamer is not None
-        gate = StreamedUnit(unit.group, self.streamer, self._absent, self._count, ahead=ahead, pins=self.pins)
+        gate = StreamedUnit(
+            unit.name,
+            self.trace,
+            unit.group,
+            self.streamer,
+            self._absent,
+            self._count,
+            ahead=ahead,
+            pins=self.pins,
+        )
         self._open(unit, gate, unit.modules)
 
     def let_go(self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62) -> int:
