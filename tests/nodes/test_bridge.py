@@ -10,14 +10,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from devtools.tree import Tree
+from tests.nodes.bridge.members import members, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "bridge"
-MODULES = ("alone", "edges", "shared", "executor")
+MODULES = ("alone", "edges", "shared", "executor", "contract")
 NUMBERS = range(1, 23)
 TIMEOUT_S = 240
 
@@ -66,5 +68,49 @@ def test_scenario(name: str, outcomes: Mapping[str, Mapping[str, str]], tree: Tr
 
 
 def test_every_scenario_of_the_contract_is_there() -> None:
-    numbers = {int(re.findall(r"\d+", name)[0]) for name in SCENARIOS}
+    numbers = {int(number) for name in SCENARIOS for number in re.findall(r"scenario_(\d+)", name)}
     assert numbers == set(NUMBERS)
+
+
+SOURCE = """
+class LoadedModel:
+    def __init__(self, model):
+        self.device = model.load_device
+
+    @property
+    def model(self):
+        return self._model()
+
+    def grow(self):
+        self.model.in_the_class()
+
+def walked():
+    for entry in current_loaded_models:
+        model = entry.model
+        if model is not None:
+            yield model
+
+def load_models_gpu(models, force=False):
+    chosen = {}
+    for each in models:
+        chosen[each] = None
+    for each in list(chosen):
+        each.of_a_parameter()
+    to_load = [LoadedModel(each) for each in models]
+    for loaded in to_load:
+        loaded.model.of_an_entry(loaded.device)
+    for each in walked():
+        each.of_a_generator()
+    current_loaded_models.pop(0).model.of_a_popped_one
+    other = something.model
+    other.of_something_else()
+"""
+
+
+def test_a_member_that_a_new_comfyui_touches_is_named() -> None:
+    found = members(SOURCE)
+    expected = {"in_the_class", "of_a_parameter", "of_an_entry", "of_a_generator", "of_a_popped_one", "load_device"}
+    assert found == expected
+    assert missing(SimpleNamespace(load_device=None, in_the_class=None), {"file.py": found}) == {
+        "file.py": expected - {"load_device", "in_the_class"}
+    }
