@@ -315,7 +315,8 @@ class Machine(RuleBasedStateMachine):
     # helpers
 
     def _simulated(self) -> list[SimulatedDevice]:
-        return [device for name in DEVICES for device in (self.devices.get(name),) if isinstance(device, SimulatedDevice)]
+        devices = [self.devices.get(name) for name in DEVICES]
+        return [device for device in devices if isinstance(device, SimulatedDevice)]
 
     def _device(self) -> SimulatedDevice:
         return self._simulated()[DEVICES.index(self.host.name)]
