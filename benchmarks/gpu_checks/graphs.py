@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mizuoto_runtime.memory.handle import ModelHandle
-
 from ..figures import Figure
 from ..models import Leaves, Scheduled, randomised
 from ..rig import component
@@ -65,8 +63,6 @@ def copies_into(slot: Tensor, weight: Tensor) -> Callable[[nn.Module, Any], None
 @torch.no_grad()
 def of_handle(place: Place) -> Iterator[Figure]:
     """The runtime's: a `sequence` handle of which every unit streams."""
-    if not hasattr(ModelHandle, "graphable"):
-        raise NotHere("not supported yet: the runtime has no handle.graphable")
     handle = component(model())
     x, others = inputs(place)
     rig = place.rig(handle.size_bytes, mode="none")
@@ -74,8 +70,8 @@ def of_handle(place: Place) -> Iterator[Figure]:
         if not handle.graphable:
             raise NotHere("the handle isn't graphable here: its streamed units aren't all in locked RAM")
         expected = [handle.module(each).clone() for each in others]
-        graph, output = captured(place, handle.module, x)
-        yield agreement("handle", graph, x, output, others, expected)
+        graph, output = captured(place, handle.module, x, handle.drop_copies)
+        yield agreement("handle", graph, x, output, others, expected, handle.replayed)
         yield replay_time(place, "handle", graph, sum(unit.size_bytes for unit in handle.costs()))
         del graph
 
@@ -86,7 +82,10 @@ def inputs(place: Place) -> tuple[Tensor, list[Tensor]]:
     return others[0].clone(), others
 
 
-def captured(place: Place, module: nn.Module, x: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def captured(
+    place: Place, module: nn.Module, x: Tensor, before: Callable[[], None] = lambda: None
+) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """The graph of one call and its output. before: forgets copies, so that the graph holds every one of them."""
     stream = torch.cuda.Stream(place.name)
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -94,18 +93,26 @@ def captured(place: Place, module: nn.Module, x: Tensor) -> tuple[torch.cuda.CUD
     torch.cuda.current_stream().wait_stream(stream)
     place.wait()
     graph = torch.cuda.CUDAGraph()
+    before()
     with torch.cuda.graph(graph):
         output = module(x)
     return graph, output
 
 
 def agreement(
-    what: str, graph: torch.cuda.CUDAGraph, x: Tensor, output: Tensor, others: list[Tensor], expected: list[Tensor]
+    what: str,
+    graph: torch.cuda.CUDAGraph,
+    x: Tensor,
+    output: Tensor,
+    others: list[Tensor],
+    expected: list[Tensor],
+    after: Callable[[], None] = lambda: None,
 ) -> Figure:
     same = 0
     for each, wanted in zip(others, expected, strict=True):
         x.copy_(each)
         graph.replay()
+        after()
         same += torch.equal(output, wanted)
     return Figure(name=f"{what}: replays equal to eager", value=same / len(others), unit="x", at_least=1.0)
 

@@ -251,7 +251,8 @@ class WeightGroup:
         untouched = current is placed and current.data_ptr() == placed.data_ptr() and not current.is_meta
         if untouched and not entry.host.is_meta:
             if rewritten or not entry.is_parameter:
-                entry.host.copy_(placed)
+                with torch.inference_mode(entry.host.is_inference()):
+                    entry.host.copy_(placed)
             host = entry.host
         else:
             copied = _copy_with_strides(placed) if untouched else current.detach().to("cpu", copy=True)

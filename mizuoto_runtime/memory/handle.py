@@ -44,7 +44,7 @@ class ModelHandle:
     model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
     what it was given, while it has all of that; allotted_bytes: its weights in that, also if placing them failed.
     gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
-    whether a submodule never leaves the CPU.
+    whether a submodule never leaves the CPU. entry: what the application around knows it by, gone when it is.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ModelHandle:
         self.cap: Cap | None = None
         self.usage = Usage()
         self.gave_up_for = ""
+        self.entry: object = None
         self.lock = threading.RLock()
         self.marks: dict[nn.Module, Mark] = {}
         self.residence: Residence | None = None

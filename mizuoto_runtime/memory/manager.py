@@ -17,7 +17,7 @@ from .copies import copies_for
 from .current import RunningPhase, running
 from .device import Device, DeviceService
 from .handle import Cap, ModelHandle, slots_of
-from .host import Host
+from .host import ALL, Host
 from .host_memory import HostMemory
 from .placing import Placement, place
 from .policy import VramPolicy
@@ -60,6 +60,7 @@ class ModelManager:
         self._placing = threading.RLock()
         self._released = threading.Condition()
         self._clock = 0
+        host.connect(self)
 
     @property
     def device(self) -> Device:
@@ -75,7 +76,7 @@ class ModelManager:
         """What is known without waiting: the policy, and the device where phases run, then `devices`."""
         return ManagerFacts(
             device=self.host.device(),
-            shares_device=self.host.shares_device,
+            shares_device=self.host.reserve_bytes(self.device, 0) is not None,
             policy=policy_facts(self._policy()),
             reserve_bytes=self.room.reserve_bytes(self.device),
             devices=device_facts(self.devices, (self.host.device(), *devices)),
@@ -120,15 +121,24 @@ class ModelManager:
             self._clock += 1
             for handle in handles:
                 handle.leave(self._clock)
+            if not device.plain:
+                self.host.ended(handles, device)
             with self._released:
                 self._released.notify_all()
 
-    def release(self, handles: Sequence[ModelHandle]) -> None:
-        """A phase with `handles` is over: those that no other phase uses go back to RAM if the device is shared."""
-        if self.host.shares_device:
-            with self.working.meter.moving(self.device):
-                for handle in handles:
-                    handle.unload_if_idle()
+    def give_way(self, size_bytes: int, device: str) -> int:
+        """Let idle handles on `device` go, in their order, until `size_bytes` are freed; returns the bytes (Y1, Y3)."""
+        place = self.devices.get(device)
+        with self._placing, self.working.meter.moving(place):
+            return self.room.give_way(size_bytes, place)
+
+    def let_go(self, handle: ModelHandle, size_bytes: int = ALL) -> int:
+        """Let at least so much of this handle go, if it holds that, unless a phase uses it; returns the bytes freed."""
+        with self._placing, self.working.meter.moving(self.devices.get(handle.device_name)), handle.lock:
+            if handle.busy or not handle.held_bytes:
+                return 0
+            whole = self._policy().mode in ("high", "shared") or size_bytes >= handle.held_bytes
+            return handle.unload() if whole else handle.partially_unload(size_bytes)
 
     def after_oom(self, handles: Sequence[ModelHandle]) -> bool:
         """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held (O1).
@@ -141,7 +151,7 @@ class ModelManager:
         if device.plain:
             return False
         with self._placing, self.working.meter.moving(device):
-            changed = self.room.unload_idle(device, handles) > 0
+            changed = self.room.unload_idle(device, handles) + self.host.free_all(device) > 0
             slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
                 least = handle.minimum_bytes(slots)
@@ -182,13 +192,14 @@ class ModelManager:
         with self._placing, self.working.meter.moving(device):
             phase.check()
             movable = [handle for handle in handles if not handle.kept]
-            budget = self._give_room(movable, memory_bytes, device) if movable else 0
+            budget = self._give_room(movable, memory_bytes, device, phase) if movable else 0
             for handle in handles:
                 if not handle.whole:
                     phase.partial[handle.name] = self._explanation(handle, budget, memory_bytes)
-            self.host.placed(movable, device.name)
 
-    def _give_room(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
+    def _give_room(
+        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
+    ) -> int:
         """Place the handles within their budget, and return that."""
         policy = self._policy()
         unplaced = [handle for handle in handles if not handle.placed_on(device)]
@@ -197,9 +208,12 @@ class ModelManager:
             handle.renew()
         for handle in handles:
             handle.learn()
+        wanted = self.room.wanted_bytes(handles)
         budget = self.room.budget_bytes(handles, memory_bytes, device)
-        if budget < self.room.wanted_bytes(handles):
+        if budget < wanted:
             self.room.make_room(handles, budget, device)
+            budget = self.room.budget_bytes(handles, memory_bytes, device)
+        if self.host.claim(self._used(handles, phase), memory_bytes, wanted - budget, device):
             budget = self.room.budget_bytes(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
         place(
@@ -236,7 +250,7 @@ class ModelManager:
 
     def _explanation(self, handle: ModelHandle, budget_bytes: int, memory_bytes: int) -> dict[str, object]:
         """Why a handle is partial, for the output's report (R1)."""
-        policy, reserve = self._policy(), self.room.reserve_bytes(self.device)
+        policy, reserve = self._policy(), self.room.reserve_bytes(self.device, memory_bytes)
         explanation: dict[str, object] = {
             "reason": self._reason(handle, policy),
             "mode": policy.mode,
@@ -259,6 +273,12 @@ class ModelManager:
             phase.check()
             with self._released:
                 self._released.wait(POLL_SECONDS)
+
+    @staticmethod
+    def _used(handles: Sequence[ModelHandle], phase: RunningPhase) -> list[ModelHandle]:
+        """`handles`, then those that the phases around this one hold, which mustn't give way for them."""
+        around = phase.all_handles().difference(handles)
+        return [*handles, *sorted((handle for handle in around if handle.held_bytes), key=lambda handle: handle.name)]
 
     def _reason(self, handle: ModelHandle, policy: VramPolicy) -> str:
         if policy.mode in ("low", "none"):

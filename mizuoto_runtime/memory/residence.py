@@ -54,7 +54,7 @@ class Residence:
     def place_fixed(self, *, keep_host: bool) -> None:
         """Place what is there whenever the component is."""
         division = self.division
-        for group, keep in ((division.fixed, keep_host or bool(division.units)), (division.buffers, True)):
+        for group, keep in ((division.fixed, keep_host), (division.buffers, True)):
             if group.placed_block is None:
                 self._place(group, keep_host=keep)
         if not self.opaque_placed:

@@ -14,6 +14,7 @@ from .host_memory import HostMemory
 from .policy import VramPolicy
 
 MOST_RESERVED_BYTES = 1 << 30
+APPLICATION = "the application around"
 
 
 class Room:
@@ -41,9 +42,12 @@ class Room:
         """The least of a device on which a phase with these handles works (U6)."""
         return least_bytes(handles, slots_of(handles, self._policy().side_streams))
 
-    def reserve_bytes(self, device: Device) -> int:
-        """What stays free on `device`: as the application or the setting says, else an eighth, 1 GiB at most."""
-        hosts = self._host.reserve_bytes(device)
+    def reserve_bytes(self, device: Device, memory_bytes: int = 0) -> int:
+        """What stays free on `device` beside `memory_bytes` of working memory.
+
+        As the application or the setting says, else an eighth of the device, 1 GiB at most.
+        """
+        hosts = self._host.reserve_bytes(device, memory_bytes)
         if hosts is not None:
             return hosts
         set_bytes = self._policy().reserve_bytes
@@ -55,7 +59,7 @@ class Room:
         free = self._host.free_bytes(device)
         if policy.limit_bytes:
             free = min(free, policy.limit_bytes - device.held_bytes())
-        return free + self._given_back_bytes(handles, device) - memory_bytes - self.reserve_bytes(device)
+        return free + self._given_back_bytes(handles, device) - memory_bytes - self.reserve_bytes(device, memory_bytes)
 
     @staticmethod
     def _given_back_bytes(handles: Sequence[ModelHandle], device: Device) -> int:
@@ -73,7 +77,7 @@ class Room:
         return sum(handle.size_bytes for handle in handles)
 
     def make_room(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> None:
-        """Let idle handles give way, in their order, then the application around (Y1, Y3)."""
+        """Let idle handles give way, in their order (Y1, Y3)."""
         policy = self._policy()
         whole = policy.mode in ("high", "shared")
         short_bytes = self.wanted_bytes(handles) - budget_bytes
@@ -88,8 +92,16 @@ class Room:
                 handle.gave_up_for = ", ".join(other.name for other in handles)
         if freed:
             self.empty_cache(device)
-        if freed < (short_bytes if pays or not last_used else needed):
-            self._host.make_room(short_bytes - freed, device.name)
+
+    def give_way(self, size_bytes: int, device: Device) -> int:
+        """Let idle handles go until `size_bytes` are freed, because the application asks; returns the bytes."""
+        whole = self._policy().mode in ("high", "shared")
+        freed = 0
+        for handle in self.idle(device, ()):
+            if freed < size_bytes:
+                freed += handle.unload() if whole else handle.partially_unload(size_bytes - freed)
+                handle.gave_up_for = APPLICATION
+        return freed
 
     @staticmethod
     def _eviction_pays(handles: Sequence[ModelHandle]) -> bool:
