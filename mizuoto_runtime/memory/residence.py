@@ -9,7 +9,7 @@ from .absent import absent_weight
 from .device import Device
 from .gates import CountedUnit, GatheredUnit, StreamedUnit, UnitGate
 from .group import Absent, Entry, WeightGroup, moved
-from .intercept import answer, intercept, release
+from .intercept import answer, guard, intercept, release
 from .pinning import Pins
 from .streamer import Streamer
 from .units import Division, Unit
@@ -85,6 +85,7 @@ class Residence:
         if unit.gathers:
             gathered = GatheredUnit(unit.group, self._absent, self._count)
             self._gates[unit.name] = gathered
+            guard(self.division.module)
             for module in unit.modules:
                 answer(module, gathered)
             return
@@ -174,6 +175,7 @@ class Residence:
 
     def _open(self, unit: Unit, gate: StreamedUnit | CountedUnit, modules: list[nn.Module]) -> None:
         self._gates[unit.name] = gate
+        guard(self.division.module)
         for module in modules:
             intercept(module, gate)
 
@@ -185,6 +187,8 @@ class Residence:
             gate.streamer.forget([gate])
         for module in unit.modules:
             release(module)
+        if not self._gates:
+            release(self.division.module)
 
     def _count(self, size_bytes: int) -> None:
         self.streamed_bytes += size_bytes

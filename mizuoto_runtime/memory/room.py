@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from .allotment import least_bytes
 from .device import Device
-from .handle import ModelHandle, slots_of
+from .handle import ModelHandle
 from .host import Host
 from .host_memory import HostMemory
 from .policy import VramPolicy
@@ -39,8 +39,8 @@ class Room:
             return list(self._handles)
 
     def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
-        """The least of a device on which a phase with these handles works (U6)."""
-        return least_bytes(handles, slots_of(handles, self._policy().side_streams))
+        """The least of a device on which a phase with these handles works (U6): one copy at a time."""
+        return least_bytes(handles, 1)
 
     def reserve_bytes(self, device: Device, memory_bytes: int = 0) -> int:
         """What stays free on `device` beside `memory_bytes` of working memory.
@@ -129,15 +129,23 @@ class Room:
         self._memory.pins.trim()
 
     def is_short(
-        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, mine: set[ModelHandle]
+        self,
+        handles: Sequence[ModelHandle],
+        memory_bytes: int,
+        device: Device,
+        mine: set[ModelHandle],
+        waiting: set[ModelHandle],
     ) -> bool:
-        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share."""
+        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share.
+
+        mine: what their own request uses. waiting: what is used by requests that wait themselves.
+        """
         others = [
             handle
             for handle in self.handles
             if handle.busy and handle not in mine and handle.held_bytes and handle.device_name == device.name
         ]
-        if not others:
+        if waiting.issuperset(others):
             return False
         if any(handle.shares(other) for handle in handles for other in others):
             return True
