@@ -87,10 +87,14 @@ class ModelHandle:
         """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
         return self._users > 1 and self.allotment is not None
 
+    def is_on(self, device: Device) -> bool:
+        """Whether something of the handle is on `device`."""
+        residence = self.residence
+        return residence is not None and residence.device is device
+
     def placed_on(self, device: Device) -> bool:
         """Whether the handle has what it was given of `device`."""
-        residence = self.residence
-        return self.allotment is not None and residence is not None and residence.device is device
+        return self.allotment is not None and self.is_on(device)
 
     @property
     def device_name(self) -> str:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -123,11 +124,15 @@ def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn
 
 
 def run_eagerly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function so that torch.compile never traces into it (S8): the same mark as torch.compiler.disable's.
+    """Mark a function so that torch.compile leaves it alone, and whatever it calls (S8): as torch.compiler.disable does.
 
-    That function itself would import all of the compiler.
+    That function itself would import all of the compiler. Where torch is older than 2.7, only the call is marked.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "_FrameExecStrategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     return function
 
 

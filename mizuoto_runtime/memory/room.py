@@ -64,8 +64,8 @@ class Room:
     @staticmethod
     def _given_back_bytes(handles: Sequence[ModelHandle], device: Device) -> int:
         """What `device` would have more of without `handles`: not the slots that others stream through too."""
-        there = [handle.residence for handle in handles if handle.device_name == device.name]
-        residences = [residence for residence in there if residence is not None]
+        there = [handle.residence for handle in handles]
+        residences = [residence for residence in there if residence is not None and residence.device is device]
         streamers = {residence.streamer for residence in residences if residence.streamer is not None}
         slots = sum(streamer.size_bytes for streamer in streamers if set(streamer.users) <= set(residences))
         return slots + sum(residence.loaded_bytes for residence in residences)
@@ -117,7 +117,7 @@ class Room:
         idle = [
             handle
             for handle in self.handles
-            if handle not in but and not handle.busy and handle.device_name == device.name and handle.held_bytes
+            if handle not in but and not handle.busy and handle.is_on(device) and handle.held_bytes
         ]
         return sorted(idle, key=lambda handle: (handle.whole, handle.model in pinned, handle.last_used))
 
@@ -143,7 +143,7 @@ class Room:
         others = [
             handle
             for handle in self.handles
-            if handle.busy and handle not in mine and handle.held_bytes and handle.device_name == device.name
+            if handle.busy and handle not in mine and handle.held_bytes and handle.is_on(device)
         ]
         if waiting.issuperset(others):
             return False
