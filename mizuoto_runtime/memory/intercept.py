@@ -124,9 +124,9 @@ def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn
 
 
 def run_eagerly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function so that torch.compile leaves it alone, and whatever it calls (S8): as torch.compiler.disable does.
+    """Mark a function so that torch.compile leaves it and whatever it calls alone (S8).
 
-    That function itself would import all of the compiler. Where torch is older than 2.7, only the call is marked.
+    As torch.compiler.disable does, which would import all of the compiler. Before torch 2.7 only the call is marked.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     frames: Any = torch._C._dynamo.eval_frame
@@ -169,7 +169,8 @@ def _refuse_conversion(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Modul
 
 def _set_attribute(module: nn.Module, name: str, value: Any) -> None:
     """A new weight would hang there until the unit is left, and be gone."""
-    if isinstance(value, nn.Parameter) and module._parameters.get(name) is not None:
+    present = module._parameters.get(name)
+    if isinstance(value, nn.Parameter) and present is not None and present is not value:
         raise _refusal(module)
     original_class(module).__setattr__(module, name, value)
 

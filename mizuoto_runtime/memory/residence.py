@@ -102,14 +102,16 @@ class Residence:
         )
         self._open(unit, gate, unit.modules)
 
-    def let_go(self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62) -> int:
+    def let_go(
+        self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62, *, rewritten: bool = False
+    ) -> int:
         """Let resident units go that aren't in `keep`, the last placed first, up to at least `size_bytes`."""
         freed = 0
         for unit in reversed(tuple(self._placed)):
             if freed >= size_bytes:
                 break
             if unit.name not in keep:
-                size = unit.group.leave(self._absent)
+                size = unit.group.leave(self._absent, rewritten=rewritten)
                 self._placed.remove(unit)
                 self._close(unit)
                 self.loaded_bytes -= size
@@ -143,13 +145,13 @@ class Residence:
         streamer, self.streamer = self.streamer, None
         return streamer.leave(self) if streamer is not None else 0
 
-    def leave(self) -> int:
-        """Leave the device with everything; returns the bytes given back."""
-        freed = self.stop_streaming() + self.let_go()
+    def leave(self, *, rewritten: bool = False) -> int:
+        """Leave the device with everything; returns the bytes given back. rewritten: bring every weight back."""
+        freed = self.stop_streaming() + self.let_go(rewritten=rewritten)
         for unit in self.division.units:
             unit.group.hang_host(self._absent)
         for group in (self.division.fixed, self.division.buffers):
-            size = group.leave(self._absent)
+            size = group.leave(self._absent, rewritten=rewritten)
             self.loaded_bytes -= size
             freed += size
         if self.opaque_placed:

@@ -78,14 +78,16 @@ class Room:
 
     def make_room(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order (Y1, Y3)."""
-        policy = self._policy()
-        whole = policy.mode in ("high", "shared")
+        idle = self.idle(device, handles)
+        if not idle:
+            return
+        whole = self._policy().mode in ("high", "shared")
         short_bytes = self.wanted_bytes(handles) - budget_bytes
         needed = self.least_bytes(handles) - budget_bytes
         pays = whole or self._eviction_pays(handles)
         last_used = max(handle.last_used for handle in handles)
         freed = 0
-        for handle in self.idle(device, handles):
+        for handle in idle:
             wanted = short_bytes if pays or handle.last_used < last_used or not last_used else needed
             if freed < wanted:
                 freed += handle.unload() if whole else handle.partially_unload(wanted - freed)

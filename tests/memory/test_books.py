@@ -165,7 +165,7 @@ def test_handles_that_share_a_part_take_turns() -> None:
 @pytest.mark.parametrize("nested", [True, False])
 def test_handles_that_share_a_module_cant_be_used_at_once(nested: bool) -> None:
     rig, (first, second) = Rig(2 * SIZE, wait_seconds=0.0), on_one_module()
-    with pytest.raises(RuntimeError, match="'second' share weights|'first' share weights"), ExitStack() as phases:
+    with pytest.raises(RuntimeError, match="share weights"), ExitStack() as phases:
         if nested:
             phases.enter_context(rig.context().use([first], 0))
         phases.enter_context(rig.context().use([second] if nested else [first, second], 0))
