@@ -22,9 +22,9 @@ class Ticket:
 
 
 class LazyCopies:
-    """A double of `CopiesAhead`: a copy into a slot happens when it is waited for; until then the slot holds garbage.
+    """A double of `CopiesAhead`: a copy reads its source when it is begun, and writes its slot when it is waited for.
 
-    begun, waited: how many copies were begun ahead, and asked for later.
+    Until then the slot holds garbage. begun, waited: how many copies were begun ahead, and asked for later.
     """
 
     ahead = True
@@ -50,7 +50,8 @@ class LazyCopies:
         with torch.inference_mode(False):
             target.fill_(POISON)
         self.begun += 1
-        self._under_way[key] = Ticket(target, source)
+        with torch.inference_mode(False), torch.no_grad():
+            self._under_way[key] = Ticket(target, source.clone())
         return self._under_way[key]
 
     def wait(self, ticket: Ticket) -> None:

@@ -27,6 +27,7 @@ from mizuoto_runtime.memory.locks import SimulatedLocks
 from mizuoto_runtime.memory.manager import ModelManager
 from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
+from mizuoto_runtime.types import Kind
 from tests.memory.lazy_copies import LazyCopies
 from tests.memory.tiny import KINDS, linear, made
 from tests.memory.twins import Held, Host, Open
@@ -39,9 +40,12 @@ MOST_LAYERS = 6
 NUMBER = st.integers(0, 11)
 SET = st.lists(NUMBER, min_size=1, max_size=3)
 BYTES = st.sampled_from([0, 1, 70_000, 300_000, 1 << 40])
-SIZE = st.integers(4, 60).map(lambda number: number * 50_000)
+SIZE = st.integers(3, 24).map(lambda number: number * 50_000)
 FAULT = st.none() | st.none() | st.tuples(st.sampled_from(["allocation", "cancel", "interrupt"]), st.integers(1, 9))
 Fault = tuple[str, int] | None
+ORDER: st.SearchStrategy[Kind] = st.sampled_from(["sequence", "oneshot"])
+FREEING = ("gives_way", "unloads", "host_takes", "host_asks", "all_unload", "ram_is_short", "drops_host_copies")
+ALTERING = ("change", "load_state", "grow", "reorder", "mark", "replace")
 
 
 class Machine(RuleBasedStateMachine):
@@ -63,9 +67,10 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         strict=st.booleans(),
         sizes=st.tuples(SIZE, SIZE),
-        kinds=st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3),
+        kinds=st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=3),
+        order=ORDER,
     )
-    def start(self, strict: bool, sizes: Sequence[int], kinds: Sequence[str]) -> None:
+    def start(self, strict: bool, sizes: Sequence[int], kinds: Sequence[str], order: Kind) -> None:
         self.devices = DeviceService(dict(zip(DEVICES, sizes, strict=True)), strict=strict)
         self.manager = ModelManager(self.host, self.devices, lambda: self.policy)
         self.manager.copies_for = self._copies
@@ -73,7 +78,7 @@ class Machine(RuleBasedStateMachine):
         for device in self._simulated():
             device.before_allocation = lambda size_bytes: self._count("allocation", NotEnoughMemory)
         for kind in kinds:
-            self._add(kind, "sequence")
+            self._add(kind, order)
 
     def teardown(self) -> None:
         while self.open:
@@ -108,6 +113,8 @@ class Machine(RuleBasedStateMachine):
         with self._armed(fault, held):
             stack.enter_context(self._context().use(handles, memory))
             self.open.append(Open(stack, held))
+            for each in held:
+                each.compare()
 
     @precondition(lambda self: self.open)
     @rule(phase=NUMBER)
@@ -115,11 +122,12 @@ class Machine(RuleBasedStateMachine):
         self.open.pop(phase % len(self.open)).stack.close()
 
     @precondition(lambda self: self.open)
-    @rule(phase=NUMBER, number=NUMBER, fault=FAULT)
-    def call(self, phase: int, number: int, fault: Fault) -> None:
+    @rule(phase=NUMBER, numbers=SET, fault=FAULT)
+    def call(self, phase: int, numbers: list[int], fault: Fault) -> None:
         running = self.open[phase % len(self.open)]
         with self._armed(fault):
-            running.held[number % len(running.held)].compare()
+            for number in numbers:
+                running.held[number % len(running.held)].compare()
 
     @rule(chosen=SET, memory=BYTES, failures=st.integers(0, 3), fault=FAULT)
     def run(self, chosen: list[int], memory: int, failures: int, fault: Fault) -> None:
@@ -139,109 +147,97 @@ class Machine(RuleBasedStateMachine):
             assert torch.equal(ctx.run("step", handles, attempt, memory), draws[0])
         assert all(torch.equal(draw, draws[0]) for draw in draws)
 
-    @rule(number=NUMBER, size_bytes=BYTES)
-    def give_way(self, number: int, size_bytes: int) -> None:
-        handle = self._one(number).handle
-        if not handle.busy:
-            with self._frees() as freed:
-                freed.append(handle.partially_unload(size_bytes))
+    @rule(how=st.sampled_from(FREEING), number=NUMBER, size_bytes=BYTES)
+    def free(self, how: str, number: int, size_bytes: int) -> None:
+        getattr(self, f"_{how}")(self._one(number), size_bytes)
 
-    @rule(number=NUMBER)
-    def unload(self, number: int) -> None:
-        held = self._one(number)
+    def _gives_way(self, held: Held, size_bytes: int) -> None:
+        if not held.handle.busy:
+            with self._frees() as freed:
+                freed.append(held.handle.partially_unload(size_bytes))
+
+    def _unloads(self, held: Held, size_bytes: int) -> None:
         with self._frees() as freed:
             freed.append(held.handle.unload_if_idle())
         if not held.handle.busy:
             assert held.handle.held_bytes == 0
             held.true_weights()
 
-    @rule(number=NUMBER, size_bytes=BYTES)
-    def host_takes(self, number: int, size_bytes: int) -> None:
+    def _host_takes(self, held: Held, size_bytes: int) -> None:
         with self._frees() as freed:
-            freed.append(self.manager.let_go(self._one(number).handle, size_bytes))
+            freed.append(self.manager.let_go(held.handle, size_bytes))
 
-    @rule(size_bytes=BYTES)
-    def host_asks(self, size_bytes: int) -> None:
+    def _host_asks(self, held: Held, size_bytes: int) -> None:
         idle = [held.handle for held in self.held if not held.handle.busy and held.handle.is_on(self._device())]
         with self._frees() as freed:
             freed.append(self.manager.give_way(size_bytes, self.host.name))
         assert freed[0] >= size_bytes or not any(handle.held_bytes for handle in idle)
 
-    @rule()
-    def report(self) -> None:
-        facts = self.manager.facts(DEVICES)["devices"]
-        assert {fact["name"]: fact["held_bytes"] for fact in facts} == {
-            device.name: device.held_bytes() for device in self._simulated()
-        }
-
-    @rule()
-    def unload_all(self) -> None:
+    def _all_unload(self, held: Held, size_bytes: int) -> None:
         self.manager.release_after_oom()
 
-    @rule(size_bytes=BYTES)
-    def relieve_ram(self, size_bytes: int) -> None:
+    def _ram_is_short(self, held: Held, size_bytes: int) -> None:
         self.manager.drop_host_copies(size_bytes)
 
-    @rule(number=NUMBER)
-    def drop_host_copies(self, number: int) -> None:
-        self._one(number).handle.drop_host_copies()
+    def _drops_host_copies(self, held: Held, size_bytes: int) -> None:
+        held.handle.drop_host_copies()
 
-    @rule(number=NUMBER, part=NUMBER, factor=st.sampled_from([-1.0, 0.5, 1.5]))
-    def change(self, number: int, part: int, factor: float) -> None:
-        held = self._one(number)
+    @rule(how=st.sampled_from(ALTERING), number=NUMBER, part=NUMBER)
+    def alter(self, how: str, number: int, part: int) -> None:
+        getattr(self, f"_{how}")(self._one(number), part)
+
+    def _change(self, held: Held, part: int) -> None:
         names = [name for name, _ in held.twin.named_parameters()]
         name = names[part % len(names)]
         with torch.no_grad():
             try:
-                held.module.get_parameter(name).mul_(factor)
+                held.module.get_parameter(name).mul_(1.0 - part / 8)
             except AbsentWeightError:
                 return
-            held.twin.get_parameter(name).mul_(factor)
+            held.twin.get_parameter(name).mul_(1.0 - part / 8)
 
-    @rule(number=NUMBER)
-    def load_state(self, number: int) -> None:
-        held = self._one(number)
+    def _load_state(self, held: Held, part: int) -> None:
         if not any(tensor.is_meta for tensor in (*held.module.parameters(), *held.module.buffers())):
             state = {name: tensor + 0.125 for name, tensor in held.twin.state_dict().items()}
             held.module.load_state_dict(state)
             held.twin.load_state_dict(state)
 
-    @rule(number=NUMBER)
-    def grow(self, number: int) -> None:
-        held = self._one(number)
+    def _grow(self, held: Held, part: int) -> None:
         if not held.handle.busy and len(held.module.layers) < MOST_LAYERS:
             layer = linear().requires_grad_(False)
             for module, added in ((held.module, layer), (held.twin, copy.deepcopy(layer))):
                 module.order.append(len(module.layers))
                 module.layers.append(added)
 
-    @rule(number=NUMBER, part=NUMBER, mark=st.sampled_from(["hot", "cold", "normal", "fixed", "gather"]))
-    def mark(self, number: int, part: int, mark: str) -> None:
-        held = self._one(number)
+    def _reorder(self, held: Held, part: int) -> None:
+        for module in {held.module, held.twin}:
+            module.order = module.order[1:] + module.order[:1]
+
+    def _mark(self, held: Held, part: int) -> None:
+        mark = ("hot", "cold", "normal", "fixed", "gather")[part % 5]
         if mark == "fixed" and held.kind == "reads a weight":
             return  # the only unit left would be divided at its layers, which this kind doesn't bear
-        module = held.module.layers[part % len(held.module.layers)] if mark != "gather" else held.module.embedding
+        module = held.module.embedding if mark == "gather" else held.module.layers[part % len(held.module.layers)]
         if module is not None:
             self._between_phases(held, lambda: held.handle.mark(module, mark))
 
-    @rule(number=NUMBER, kind=st.sampled_from(list(KINDS)))
-    def replace(self, number: int, kind: str) -> None:
-        held = self._one(number)
+    def _replace(self, held: Held, part: int) -> None:
+        kind = list(KINDS)[(part + self.seed) % len(KINDS)]
         module = self._new(kind)
         twin = copy.deepcopy(module)
         if self._between_phases(held, lambda: held.handle.replace(module)):
             held.twin, held.kind = twin, kind
 
     @precondition(lambda self: len(self.held) < MOST_HANDLES)
-    @rule(kind=st.sampled_from(list(KINDS)), order=st.sampled_from(["sequence", "oneshot"]))
-    def add(self, kind: str, order: str) -> None:
+    @rule(kind=st.sampled_from(list(KINDS)), order=ORDER)
+    def add(self, kind: str, order: Kind) -> None:
         self._add(kind, order)
 
     @precondition(lambda self: len(self.held) < MOST_HANDLES)
-    @rule(number=NUMBER)
-    def share(self, number: int) -> None:
+    @rule(number=NUMBER, order=ORDER)
+    def share(self, number: int, order: Kind) -> None:
         held = self._one(number)
-        handle = ModelHandle(f"{held.handle.name}, shared", held.module, "oneshot")
+        handle = ModelHandle(f"{held.handle.name}, shared", held.module, order)
         self.held.append(Held(handle, held.twin, held.kind))
 
     @precondition(lambda self: len(self.held) > 1)
@@ -289,6 +285,9 @@ class Machine(RuleBasedStateMachine):
             if held.handle.busy:
                 assert held.handle.device_name == self.host.name
         assert (current.phase() is None) == (not self.open)
+        facts = self.manager.facts(DEVICES)["devices"]
+        held_bytes = {device.name: device.held_bytes() for device in self._simulated()}
+        assert {fact["name"]: fact["held_bytes"] for fact in facts} == held_bytes
 
     # helpers
 
@@ -306,9 +305,9 @@ class Machine(RuleBasedStateMachine):
         self.seed += 1
         return made(kind, self.seed)
 
-    def _add(self, kind: str, order: str) -> None:
+    def _add(self, kind: str, order: Kind) -> None:
         module = self._new(kind)
-        handle = ModelHandle(f"{kind} {self.seed}", module, order)  # type: ignore[arg-type]
+        handle = ModelHandle(f"{kind} {self.seed}", module, order)
         self.held.append(Held(handle, copy.deepcopy(module), kind))
 
     def _one(self, number: int) -> Held:

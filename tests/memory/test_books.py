@@ -97,7 +97,7 @@ def test_handles_follow_the_host_to_another_device() -> None:
 
 def test_slots_that_others_stream_through_too_are_not_counted_as_ones_own() -> None:
     rig = Rig(2 * FIXED + 3 * UNIT)
-    pair = [component(seed=1), component(seed=2)]
+    pair = [component(order="oneshot", seed=1), component(order="oneshot", seed=2)]
     with rig.context().use(pair, 0):
         assert sum(handle.held_bytes for handle in pair) == rig.device.held_bytes() == rig.device.size_bytes
     for handle in (*pair, *pair):

@@ -88,6 +88,20 @@ def test_trap_18_a_layer_added_later_moves_with_the_others(how: str, size_bytes:
     assert torch.equal(output(handle.module), found)
 
 
+def test_trap_19_a_copy_that_is_still_in_its_slot_is_not_used_after_a_change() -> None:
+    rig, handle, twin = Rig(FIXED + UNIT), component(), made("plain", 1)
+    rig.device.strict = False
+    handle.module.order = twin.order = [0]
+    with rig.context().use([handle], 0):
+        for _ in range(2):
+            assert torch.equal(output(handle.module), output(twin))
+            for module in (handle.module, twin):
+                with torch.no_grad():
+                    module.layers[0].weight.mul_(0.5)
+        assert torch.equal(output(handle.module), output(twin))
+        assert handle.streamed_bytes == 3 * UNIT
+
+
 @pytest.mark.parametrize("placed", ["whole", "partial", "off the device", "never"])
 def test_trap_19_what_torch_does_not_count_is_seen_after_replace(placed: str) -> None:
     rig, handle, twin = Rig(SIZE - (placed == "partial")), component(), made("plain", 1)

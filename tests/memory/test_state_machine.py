@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.memory.machine import Machine
 
-STEPS = 2_000
+STEPS = 8_000
 STEPS_PER_MACHINE = 50
 STEPS_AT_ONCE = 5_000
 
@@ -53,7 +53,7 @@ def collecting_only_what_is_new() -> Iterator[None]:
 
 
 def test_the_books_are_true_and_outputs_exact_whatever_happens() -> None:
-    assert run_machines(2 * STEPS) >= STEPS
+    assert run_machines(STEPS) >= STEPS // 2
 
 
 def main() -> None:
