@@ -87,17 +87,19 @@ class ComfyHost(StandaloneHost):
             return None
         return reserve_beside(memory_bytes, mm.minimum_inference_memory(), mm.extra_reserved_memory())
 
-    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> None:
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """As ComfyUI loads a model of its own, unless that could change nothing."""
         if not _managed(device):
-            return
+            return False
         self._settle_pins()
         adapters = [self._adapter(handle, _place(device)) for handle in handles]
         held = [entry.model for entry in mm.current_loaded_models if entry.device == _place(device)]
         listed = all(any(model is adapter for model in held) for adapter in adapters)
         others = any(model is not None and model not in adapters and model.loaded_size() > 0 for model in held)
-        if not listed or (short_bytes > 0 and others):
-            mm.load_models_gpu(adapters, memory_required=memory_bytes)
+        if listed and (short_bytes <= 0 or not others):
+            return False
+        mm.load_models_gpu(adapters, memory_required=memory_bytes)
+        return True
 
     def free_all(self, device: Device) -> int:
         if not _managed(device):

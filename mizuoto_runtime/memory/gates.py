@@ -117,6 +117,7 @@ class StreamedUnit:
                 self.trace.append(self.name)
             places = streamer.ready(self)
         except BaseException:
+            streamer.left(self)
             streamer.lock.release()
             raise
         self.depth = 1

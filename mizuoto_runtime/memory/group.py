@@ -229,7 +229,9 @@ class WeightGroup:
     def is_current(self) -> bool:
         """Whether each tensor still hangs where the group knows it, as large as it was; placeholders count."""
         return all(
-            hanging is not None and (hanging is entry.host or hanging.is_meta) and extent_bytes(entry.host) == size
+            hanging is not None
+            and (hanging is entry.host or hanging is entry.placed or hanging.is_meta)
+            and extent_bytes(entry.host) == size
             for entry, size in zip(self.entries, self._sizes, strict=True)
             for place in entry.places
             for hanging in (place.get(),)

@@ -70,11 +70,12 @@ class ModelHandle:
         self._costs: list[UnitCost] | None = None
         self._fingerprint: str | None = None
         self._sizes: tuple[int, int] | None = None
+        self._owning: frozenset[int] | None = None
         self._users = 0
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.unload()
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():
+            self._forget_division()
 
     @property
     def busy(self) -> bool:
@@ -85,6 +86,11 @@ class ModelHandle:
     def kept(self) -> bool:
         """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
         return self._users > 1 and self.allotment is not None
+
+    def placed_on(self, device: Device) -> bool:
+        """Whether the handle has what it was given of `device`."""
+        residence = self.residence
+        return self.allotment is not None and residence is not None and residence.device is device
 
     @property
     def device_name(self) -> str:
@@ -97,7 +103,6 @@ class ModelHandle:
         """The weights divided into what is fixed and what streams."""
         if self._division is None:
             self._division = divide(self.module, self.marks, self._stays)
-            self._changed()
         return self._division
 
     @property
@@ -174,7 +179,8 @@ class ModelHandle:
     @property
     def order(self) -> tuple[str, ...]:
         """Names of the units in the order in which they ran in a phase, once that is known."""
-        return self.usage.order
+        names = {unit.name for unit in self.division.units}
+        return tuple(name for name in self.usage.order if name in names)
 
     def minimum_bytes(self, slots: int) -> int:
         """The least with which the handle works alone (U6)."""
@@ -229,8 +235,24 @@ class ModelHandle:
             if self.residence is not None and self.residence.device is not device:
                 self._forget_division()
             if self.residence is None:
-                self.residence = Residence(self._fresh_division(), device, pins)
+                self.residence = Residence(self.division, device, pins)
             return self.residence
+
+    def renew(self) -> None:
+        """Divide the weights anew if the module has gained or lost some; before they are placed anew."""
+        with self.lock:
+            if self._division is not None and not self._division.is_current():
+                self._forget_division()
+
+    def shares(self, other: ModelHandle) -> bool:
+        """Whether some module's weights belong to both."""
+        return not self._owners().isdisjoint(other._owners())
+
+    def come_home(self) -> None:
+        """Leave the device, and hang every weight in RAM, for another handle that shares some of them."""
+        with self.lock:
+            if self._division is not None:
+                self._forget_division()
 
     def partially_unload(self, size_bytes: int) -> int:
         """Let go of at least `size_bytes` if the handle holds them: its slots, then units, the last placed first.
@@ -312,11 +334,11 @@ class ModelHandle:
         self._costs = self._sizes = self._fingerprint = None
         self.version += 1
 
-    def _fresh_division(self) -> Division:
-        """The division, made anew if the module has gained or lost tensors since."""
-        if self._division is not None and not self._division.is_current():
-            self._forget_division()
-        return self.division
+    def _owners(self) -> frozenset[int]:
+        """The modules that have weights of their own, by identity."""
+        if self._owning is None:
+            self._owning = frozenset(id(part) for part in self.module.modules() if part._parameters or part._buffers)
+        return self._owning
 
     def _forget_division(self) -> None:
         """Leave, and hang every weight in RAM, also where placeholders hung; divided anew when next needed."""
@@ -324,7 +346,8 @@ class ModelHandle:
         if self._division is not None:
             for group in self._division.groups:
                 group.restore()
-        self._division = None
+        self._division = self._owning = None
+        self._changed()
 
     def _require_idle(self, what: str) -> None:
         if self.busy:

@@ -52,10 +52,11 @@ class Host(Protocol):
         None: `compute.vram_reserve_mb` does.
         """
 
-    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> None:
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """`handles` are to be on `device`, with `memory_bytes` of room beside them: enter them into the books.
 
         short_bytes: what is missing, 0 or less if nothing is; let go of idle memory for that, as far as possible.
+        Returns whether more or less may be free now.
         """
 
     def free_all(self, device: Device) -> int:
@@ -100,8 +101,8 @@ class StandaloneHost:
     def reserve_bytes(self, device: Device, memory_bytes: int) -> int | None:
         return None
 
-    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> None:
-        """Nobody else keeps books or holds memory."""
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
+        return False
 
     def free_all(self, device: Device) -> int:
         return 0

@@ -52,11 +52,11 @@ def original_class(module: nn.Module) -> type[nn.Module]:
 
 def _gated(original: type[nn.Module], early: bool) -> type[nn.Module]:
     """early: the gate also goes before the module's own pre-hooks, which may read weights."""
-    return _subclass((original, early), lambda: _gated_members(original, early))
+    return _subclass(original, early, lambda: _gated_members(original, early))
 
 
 def _answered(original: type[nn.Module]) -> type[nn.Module]:
-    return _subclass((original, None), lambda: {"forward": run_eagerly(_answer)})
+    return _subclass(original, None, lambda: {"forward": run_eagerly(_answer)})
 
 
 def _answer(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -84,15 +84,19 @@ def _gated_members(original: type[nn.Module], early: bool) -> dict[str, Any]:
     return {"forward": forward, **({"__call__": run_eagerly(call)} if early else {})}
 
 
-def _subclass(key: tuple[type[nn.Module], bool | None], members: Callable[[], dict[str, Any]]) -> type[nn.Module]:
-    """The subclass for a key, kept while a module is of it: a parametrised module's class would keep the module."""
-    made = _made.get(key)
-    if made is None:
-        made = _made[key] = _new_subclass(key[0], members())
-    return made
+def _subclass(
+    original: type[nn.Module], early: bool | None, members: Callable[[], dict[str, Any]]
+) -> type[nn.Module]:
+    """The subclass of a kind, kept while a module is of it: a parametrised module's class would keep the module."""
+    made = _made.setdefault(original, weakref.WeakValueDictionary())
+    kind = made.get(early)
+    if kind is None:
+        kind = made[early] = _new_subclass(original, members())
+    return kind
 
 
-_made: weakref.WeakValueDictionary[tuple[type[nn.Module], bool | None], type[nn.Module]] = weakref.WeakValueDictionary()
+_Kinds = weakref.WeakValueDictionary[bool | None, type[nn.Module]]
+_made: weakref.WeakKeyDictionary[type[nn.Module], _Kinds] = weakref.WeakKeyDictionary()
 
 
 def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn.Module]:

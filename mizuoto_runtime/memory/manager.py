@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from .allotment import Allotment, allot, least_bytes
 from .calibration import Calibration
-from .copies import Copies, CopiesAhead, CopiesAtOnce
+from .copies import copies_for
 from .current import RunningPhase, running
 from .device import Device, DeviceService
 from .handle import Cap, ModelHandle, slots_of
@@ -35,7 +35,8 @@ class ModelManager:
     """All handles of the process.
 
     policy: read at each phase, so that a changed setting applies to the next one. before_load: told of the handles
-    that a phase needs at once, those around it included, and of its working memory in bytes.
+    that a phase needs at once, those around it included, and of its working memory in bytes. copies_for: how slots are
+    filled, for a device and a number of side streams.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ModelManager:
         self.host = host
         self.devices = devices
         self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
+        self.copies_for = copies_for
         self.memory = HostMemory(lambda: self.policy, host.device, host.pin_host())
         self.working = WorkingMemory(
             calibration or Calibration(None), TorchPeaks().label, lambda: self.policy.kv_cache, meter
@@ -92,7 +94,7 @@ class ModelManager:
 
     def adopt(self, handles: Sequence[ModelHandle]) -> None:
         """Take handles into the books."""
-        self.room.handles.update(handles)
+        self.room.adopt(handles)
 
     @contextmanager
     def load(self, handles: Sequence[ModelHandle], memory_bytes: int, phase: RunningPhase) -> Iterator[None]:
@@ -141,6 +143,8 @@ class ModelManager:
     def after_oom(self, handles: Sequence[ModelHandle]) -> bool:
         """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held (O1).
 
+        Called when their phase has ended. Those that another phase uses stay as they are.
+
         Returns whether anything is different now, so that trying again makes sense.
         """
         device = self.device
@@ -152,7 +156,7 @@ class ModelManager:
             for handle in handles:
                 least = handle.minimum_bytes(slots)
                 had = max(handle.held_bytes, handle.allotted_bytes)
-                if had > least and not handle.kept:
+                if had > least and not handle.busy:
                     handle.cap = Cap(max(had // 2, least))
                     handle.allotment = None
                     changed = True
@@ -198,20 +202,29 @@ class ModelManager:
     ) -> int:
         """Place the handles within their budget, and return that."""
         policy = self._policy()
+        unplaced = [handle for handle in handles if not handle.placed_on(device)]
+        self.room.separate(unplaced)
+        for handle in unplaced:
+            handle.renew()
         for handle in handles:
             handle.learn()
+        wanted = self.room.wanted_bytes(handles)
         budget = self.room.budget_bytes(handles, memory_bytes, device)
-        wanted = sum(handle.size_bytes for handle in handles)
-        if budget < wanted and policy.mode != "none":
-            self.room.make_room(handles, wanted - budget, device)
+        if budget < wanted:
+            self.room.make_room(handles, budget, device)
             budget = self.room.budget_bytes(handles, memory_bytes, device)
-        self.host.claim(self._used(handles, phase), memory_bytes, wanted - budget, device)
-        budget = self.room.budget_bytes(handles, memory_bytes, device)
+        if self.host.claim(self._used(handles, phase), memory_bytes, wanted - budget, device):
+            budget = self.room.budget_bytes(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
         place(
             handles,
             allotment,
-            Placement(device, self.memory.keeps_copies, lambda: self._copies(device), self.memory.pins),
+            Placement(
+                device,
+                self.memory.keeps_copies,
+                lambda: self.copies_for(device, policy.side_streams),
+                self.memory.pins,
+            ),
         )
         return budget
 
@@ -222,7 +235,7 @@ class ModelManager:
         if policy.mode == "low":
             limits = tuple(min(limit, handle.size_bytes // 2) for limit, handle in zip(limits, handles, strict=True))
         present = handles[0].allotment
-        same = all(handle.allotment is present for handle in handles)
+        same = all(handle.allotment is present and handle.placed_on(device) for handle in handles)
         if present is not None and same and present.suits(handles, budget_bytes, limits, policy.mode):
             return present
         slots = slots_of(handles, policy.side_streams)
@@ -266,11 +279,6 @@ class ModelManager:
         """`handles`, then those that the phases around this one hold, which mustn't give way for them."""
         around = phase.all_handles().difference(handles)
         return [*handles, *sorted((handle for handle in around if handle.held_bytes), key=lambda handle: handle.name)]
-
-    def _copies(self, device: Device) -> Copies:
-        streams = self._policy().side_streams
-        ahead = streams > 0 and device.torch_device.type == "cuda"
-        return CopiesAhead(device.torch_device, streams) if ahead else CopiesAtOnce()
 
     def _reason(self, handle: ModelHandle, policy: VramPolicy) -> str:
         if policy.mode in ("low", "none"):

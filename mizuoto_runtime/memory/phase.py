@@ -93,6 +93,7 @@ class PhaseContext:
         finally:
             loaded.close()
             self._open = [other for other in self._open if other is not loaded]
+            running.handles = ()
             self._streamed_bytes += running.streamed_bytes
             self._partial.update(running.partial)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -20,10 +21,22 @@ class Room:
     """The handles of the process, and the rules by which they share devices. One placement at a time asks it."""
 
     def __init__(self, host: Host, policy: Callable[[], VramPolicy], memory: HostMemory) -> None:
-        self.handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[ModelHandle] = weakref.WeakSet()
+        self._lock = threading.Lock()
         self._host = host
         self._policy = policy
         self._memory = memory
+
+    def adopt(self, handles: Sequence[ModelHandle]) -> None:
+        """Take handles into the books."""
+        with self._lock:
+            self._handles.update(handles)
+
+    @property
+    def handles(self) -> list[ModelHandle]:
+        """All that are in the books."""
+        with self._lock:
+            return list(self._handles)
 
     def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
         """The least of a device on which a phase with these handles works (U6)."""
@@ -46,15 +59,29 @@ class Room:
         free = self._host.free_bytes(device)
         if policy.limit_bytes:
             free = min(free, policy.limit_bytes - device.held_bytes())
-        held = sum(handle.held_bytes for handle in handles if handle.device_name == device.name)
-        return free + held - memory_bytes - self.reserve_bytes(device, memory_bytes)
+        return free + self._given_back_bytes(handles, device) - memory_bytes - self.reserve_bytes(device, memory_bytes)
 
-    def make_room(self, handles: Sequence[ModelHandle], short_bytes: int, device: Device) -> None:
+    @staticmethod
+    def _given_back_bytes(handles: Sequence[ModelHandle], device: Device) -> int:
+        """What `device` would have more of without `handles`: not the slots that others stream through too."""
+        there = [handle.residence for handle in handles if handle.device_name == device.name]
+        residences = [residence for residence in there if residence is not None]
+        streamers = {residence.streamer for residence in residences if residence.streamer is not None}
+        slots = sum(streamer.size_bytes for streamer in streamers if set(streamer.users) <= set(residences))
+        return slots + sum(residence.loaded_bytes for residence in residences)
+
+    def wanted_bytes(self, handles: Sequence[ModelHandle]) -> int:
+        """What `handles` would hold if there were room enough."""
+        if self._policy().mode == "none":
+            return self.least_bytes(handles)
+        return sum(handle.size_bytes for handle in handles)
+
+    def make_room(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order (Y1, Y3)."""
         policy = self._policy()
         whole = policy.mode in ("high", "shared")
-        least = self.least_bytes(handles)
-        needed = short_bytes - (sum(handle.size_bytes for handle in handles) - least)
+        short_bytes = self.wanted_bytes(handles) - budget_bytes
+        needed = self.least_bytes(handles) - budget_bytes
         pays = whole or self._eviction_pays(handles)
         last_used = max(handle.last_used for handle in handles)
         freed = 0
@@ -104,14 +131,34 @@ class Room:
     def is_short(
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, mine: set[ModelHandle]
     ) -> bool:
-        others = [handle for handle in self.handles if handle.busy and handle not in mine and handle.held_bytes]
+        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share."""
+        others = [
+            handle
+            for handle in self.handles
+            if handle.busy and handle not in mine and handle.held_bytes and handle.device_name == device.name
+        ]
         if not others:
             return False
+        if any(handle.shares(other) for handle in handles for other in others):
+            return True
         policy = self._policy()
         whole = policy.mode in ("high", "shared")
         if whole:
             need = sum(handle.size_bytes for handle in handles)
         else:
             need = self.least_bytes(handles)
-        idle = sum(handle.held_bytes for handle in self.idle(device, handles))
-        return self.budget_bytes(handles, memory_bytes, device) + idle < need
+        movable = [*handles, *self.idle(device, handles)]
+        return self.budget_bytes(movable, memory_bytes, device) < need
+
+    def separate(self, handles: Sequence[ModelHandle]) -> None:
+        """Bring home the weights that idle handles share with `handles`: a weight hangs in one place at a time."""
+        for handle in handles:
+            for other in self.handles:
+                if other is handle or not handle.shares(other):
+                    continue
+                if other.busy:
+                    raise RuntimeError(
+                        f"components {handle.name!r} and {other.name!r} share weights, so they can't be in use at "
+                        "once; make them one component"
+                    )
+                other.come_home()

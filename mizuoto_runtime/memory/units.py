@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm
 
+from .absent import AbsentWeight
 from .group import Entry, Place, WeightGroup, extent_bytes
 
 MIN_UNIT_BYTES = 1 << 20
@@ -174,7 +175,7 @@ def _note(
     found: dict[int, _Found], name: str, tensor: Tensor, place: Place, owner: nn.Module, is_parameter: bool
 ) -> None:
     if id(tensor) not in found:
-        plain = type(tensor.data) is Tensor and not tensor.is_sparse
+        plain = isinstance(tensor, AbsentWeight) or (type(tensor.data) is Tensor and not tensor.is_sparse)
         found[id(tensor)] = _Found(Entry(name, tensor, [], is_parameter), [], plain)
     found[id(tensor)].entry.places.append(place)
     found[id(tensor)].owners.append(owner)
@@ -263,21 +264,24 @@ def _split(units: list[Unit]) -> list[Unit]:
 
 
 def _layers_of(unit: Unit) -> list[Unit]:
-    owners: dict[int, list[Entry]] = {}
-    by_container = {
-        id(container): module for module in unit.modules for container in (module._parameters,)
-    }
+    """The unit divided at its layers, each with what is read in its forward only; the unit itself if it can't be."""
+    layer_of: dict[int, nn.Module] = {}
+    for layer in unit.modules:
+        for part in _belonging(layer):
+            layer_of.setdefault(id(part._parameters), layer)
+    owners: dict[nn.Module | None, list[Entry]] = {}
     for entry in unit.group.entries:
-        module = by_container.get(id(entry.places[0].container))
-        owners.setdefault(id(module), []).append(entry)
-    tied = any(len({id(place.container) for place in entry.places}) > 1 for entry in unit.group.entries)
-    if tied or len(owners) < 2 or id(None) in owners:
+        owners.setdefault(layer_of.get(id(entry.places[0].container)), []).append(entry)
+    tied = any(len({id(place.container) for place in entry.places if isinstance(place.container, dict)}) > 1
+               for entry in unit.group.entries)  # fmt: skip
+    if tied or len(owners) < 2 or None in owners:
         return [unit]
-    modules = {id(module): module for module in unit.modules}
     return [
-        Unit(f"{unit.name}.{index}", WeightGroup(entries[0].name, entries), [modules[key]], unit.order, unit.mark)
-        for index, (key, entries) in enumerate(owners.items())
-    ]
+        Unit(f"{unit.name}.{index}", WeightGroup(entries[0].name, entries), list(_belonging(layer)), unit.order,
+             unit.mark)
+        for index, (layer, entries) in enumerate(owners.items())
+        if layer is not None
+    ]  # fmt: skip
 
 
 def _numbered(units: list[Unit]) -> list[Unit]:
