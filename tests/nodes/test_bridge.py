@@ -19,7 +19,7 @@ from tests.nodes.bridge.members import members, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "bridge"
-MODULES = ("alone", "edges", "shared", "executor", "contract")
+MODULES = ("alone", "edges", "shared", "executor", "contract", "workload")
 NUMBERS = range(1, 23)
 TIMEOUT_S = 240
 
