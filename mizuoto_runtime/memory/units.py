@@ -214,7 +214,9 @@ def _embedding(
     """The unit of an embedding whose rows may be gathered; None if it's none, or another module reads its weight."""
     if effective[module] != "gather" or not can_gather(module):
         return None
-    item = found[id(in_ram(module.weight))]
+    weight = module._parameters["weight"]
+    assert weight is not None
+    item = found[id(in_ram(weight))]
     owners: list[nn.Module] = list(dict.fromkeys(item.owners))
     shared = [owner for owner in owners if effective[owner] != "gather" or not can_gather(owner)]
     if shared or not item.plain or owners[0] is not module:
