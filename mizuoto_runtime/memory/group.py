@@ -6,6 +6,7 @@ what hangs there: the host's tensor, or one that lies in a device's block. Modul
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .absent import in_ram
 from .device import Device
 
 ALIGNMENT_BYTES = 64
 Absent = Callable[[Tensor], Tensor] | None
+_on_devices: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
 class Place(NamedTuple):
@@ -144,7 +147,7 @@ class WeightGroup:
         if not self.has_host_copy:
             return 0
         for entry in self.entries:
-            entry.host = _shape_of(entry.host)
+            entry.host = shape_of(entry.host)
         self.host_block = None
         return self.size_bytes
 
@@ -176,9 +179,10 @@ class WeightGroup:
             else:
                 for entry, tensor in zip(self.entries, placed, strict=True):
                     raw_bytes(tensor).copy_(raw_bytes(entry.host))
-            hosts = [entry.host if keep_host else _shape_of(entry.host) for entry in self.entries]
+            hosts = [entry.host if keep_host else shape_of(entry.host) for entry in self.entries]
             for entry, tensor, host in zip(self.entries, placed, hosts, strict=True):
                 entry.placed, entry.host = tensor, host
+                _on_devices[id(tensor)] = tensor
                 entry.hang(tensor)
             if not keep_host:
                 self.host_block = None
@@ -219,18 +223,18 @@ class WeightGroup:
             entry.hang(tensor)
 
     def restore(self) -> None:
-        """Hang the host's tensors where placeholders hang."""
+        """Hang weights where their placeholders hang."""
         for entry in self.entries:
             for container, key in entry.places:
                 hanging = Place(container, key).get()
-                if hanging is not None and hanging.is_meta and not entry.host.is_meta:
-                    container[key] = entry.host
+                if hanging is not None:
+                    container[key] = in_ram(hanging)
 
     def is_current(self) -> bool:
-        """Whether each tensor still hangs where the group knows it, as large as it was; placeholders count."""
+        """Whether each tensor still hangs where the group knows it, as large as it was, or a placeholder of it."""
         return all(
             hanging is not None
-            and (hanging is entry.host or hanging is entry.placed or hanging.is_meta)
+            and (in_ram(hanging) is entry.host or hanging is entry.placed)
             and extent_bytes(entry.host) == size
             for entry, size in zip(self.entries, self._sizes, strict=True)
             for place in entry.places
@@ -263,8 +267,14 @@ def _copy_with_strides(tensor: Tensor) -> Tensor:
     return copied.as_strided(tensor.shape, tensor.stride())
 
 
-def _shape_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("meta").as_strided(tensor.shape, tensor.stride())
+def is_placed(tensor: Tensor) -> bool:
+    """Whether what hangs in a module lies in a device's block: a handle has placed it."""
+    return _on_devices.get(id(tensor)) is tensor
+
+
+def shape_of(tensor: Tensor) -> Tensor:
+    """The tensor's shape, strides and dtype on torch's meta device."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.memory import current
-from mizuoto_runtime.memory.absent import AbsentWeightError
+from mizuoto_runtime.memory.absent import AbsentWeightError, in_ram
 from mizuoto_runtime.memory.copies import Copies, CopiesAtOnce
 from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
@@ -29,12 +29,12 @@ from mizuoto_runtime.memory.manager import ModelManager
 from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
 from tests.memory.lazy_copies import LazyCopies
-from tests.memory.tiny import KINDS, STATEFUL, made, output
+from tests.memory.tiny import KINDS, STATEFUL, linear, made, output
 
 DEVICES = ("sim:0", "sim:1")
 MOST_HANDLES = 4
 MOST_PHASES = 3
-PIN_BYTES = 3 << 20
+MOST_LAYERS = 6
 
 NUMBER = st.integers(0, 11)
 SET = st.lists(NUMBER, min_size=1, max_size=3)
@@ -46,12 +46,11 @@ Fault = tuple[str, int] | None
 
 @dataclass(eq=False)
 class Held:
-    """A handle, and its twin on the plain CPU. partner: the other handle on the same module, if there is one."""
+    """A handle, and its twin on the plain CPU. Handles on one module share a twin."""
 
     handle: ModelHandle
     twin: nn.Module
     kind: str
-    seed: int
 
     @property
     def module(self) -> nn.Module:
@@ -73,18 +72,12 @@ class Held:
             mine.copy_(other)
 
     def true_weights(self) -> None:
-        """Off the device, what is kept in RAM is what the twin has."""
-        kept = {
-            (id(place.container), place.key): entry.host
-            for group in self.handle.division.groups
-            for entry in group.entries
-            for place in entry.places
-        }
+        """What hangs in RAM, or what a placeholder there stands for, is what the twin has."""
         for part, other in zip(self.module.modules(), self.twin.modules(), strict=True):
             for container, twins in ((part._parameters, other._parameters), (part._buffers, other._buffers)):
                 for key, tensor in twins.items():
-                    if tensor is not None:
-                        assert torch.equal(kept[id(container), key], tensor), f"{self.kind}: {key} is another"
+                    found = container[key]
+                    assert tensor is found is None or torch.equal(in_ram(found), tensor), f"{key} is another"
 
 
 @dataclass(eq=False)
@@ -140,15 +133,17 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         while self.open:
             self.open.pop().stack.close()
-        while self.held:
-            self._restore(self.held.pop())
+        self._bring_home()
+        self.held.clear()
         if hasattr(self, "devices"):
             self._nothing_stays()
 
-    def _restore(self, held: Held) -> None:
-        held.handle.replace(held.module)
-        state = held.twin.state_dict()
-        assert all(torch.equal(tensor, state[name]) for name, tensor in held.module.state_dict().items())
+    def _bring_home(self) -> None:
+        for held in self.held:
+            held.handle.replace(held.module)
+        for held in self.held:
+            twin = held.twin.state_dict()
+            assert all(torch.equal(tensor, twin[name]) for name, tensor in held.module.state_dict().items())
 
     def _nothing_stays(self) -> None:
         assert [device.held_bytes() for device in self._simulated()] == [0, 0]
@@ -164,10 +159,8 @@ class Machine(RuleBasedStateMachine):
     def begin(self, chosen: list[int], memory: int, fault: Fault) -> None:
         held = self._pick(chosen)
         handles = [each.handle for each in held]
-        must_fit = self._must_fit(handles)
         stack = ExitStack()
-        with self._armed(fault), ExitStack() as undone:
-            undone.push(lambda kind, error, trace: self._expected(error, must_fit))
+        with self._armed(fault, held):
             stack.enter_context(self._context().use(handles, memory))
             self.open.append(Open(stack, held))
 
@@ -180,15 +173,13 @@ class Machine(RuleBasedStateMachine):
     @rule(phase=NUMBER, number=NUMBER, fault=FAULT)
     def call(self, phase: int, number: int, fault: Fault) -> None:
         running = self.open[phase % len(self.open)]
-        with self._armed(fault), ExitStack() as undone:
-            undone.push(lambda kind, error, trace: self._expected(error, must_fit=True))
+        with self._armed(fault):
             running.held[number % len(running.held)].compare()
 
     @rule(chosen=SET, memory=BYTES, failures=st.integers(0, 3), fault=FAULT)
     def run(self, chosen: list[int], memory: int, failures: int, fault: Fault) -> None:
         held = self._pick(chosen)
         handles = [each.handle for each in held]
-        must_fit = self._must_fit(handles) and not failures
         ctx, draws = self._context(), list[torch.Tensor]()
 
         def attempt() -> torch.Tensor:
@@ -199,8 +190,7 @@ class Machine(RuleBasedStateMachine):
                 raise MemoryError("in the phase")
             return draws[-1]
 
-        with self._armed(fault), ExitStack() as undone:
-            undone.push(lambda kind, error, trace: self._expected(error, must_fit))
+        with self._armed(fault, held, may_fail=failures > 0):
             assert torch.equal(ctx.run("step", handles, attempt, memory), draws[0])
         assert all(torch.equal(draw, draws[0]) for draw in draws)
 
@@ -244,6 +234,23 @@ class Machine(RuleBasedStateMachine):
                 return
             held.twin.get_parameter(name).mul_(factor)
 
+    @rule(number=NUMBER)
+    def load_state(self, number: int) -> None:
+        held = self._one(number)
+        if not any(tensor.is_meta for tensor in (*held.module.parameters(), *held.module.buffers())):
+            state = {name: tensor + 0.125 for name, tensor in held.twin.state_dict().items()}
+            held.module.load_state_dict(state)
+            held.twin.load_state_dict(state)
+
+    @rule(number=NUMBER)
+    def grow(self, number: int) -> None:
+        held = self._one(number)
+        if not held.handle.busy and len(held.module.layers) < MOST_LAYERS:
+            layer = linear().requires_grad_(False)
+            for module, added in ((held.module, layer), (held.twin, copy.deepcopy(layer))):
+                module.order.append(len(module.layers))
+                module.layers.append(added)
+
     @rule(number=NUMBER, part=NUMBER, mark=st.sampled_from(["hot", "cold", "normal", "fixed", "gather"]))
     def mark(self, number: int, part: int, mark: str) -> None:
         held = self._one(number)
@@ -265,6 +272,13 @@ class Machine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(list(KINDS)), order=st.sampled_from(["sequence", "oneshot"]))
     def add(self, kind: str, order: str) -> None:
         self._add(kind, order)
+
+    @precondition(lambda self: len(self.held) < MOST_HANDLES)
+    @rule(number=NUMBER)
+    def share(self, number: int) -> None:
+        held = self._one(number)
+        handle = ModelHandle(f"{held.handle.name}, shared", held.module, "oneshot")
+        self.held.append(Held(handle, held.twin, held.kind))
 
     @precondition(lambda self: len(self.held) > 1)
     @rule(number=NUMBER)
@@ -331,7 +345,7 @@ class Machine(RuleBasedStateMachine):
     def _add(self, kind: str, order: str) -> None:
         module = self._new(kind)
         handle = ModelHandle(f"{kind} {self.seed}", module, order)  # type: ignore[arg-type]
-        self.held.append(Held(handle, copy.deepcopy(module), kind, self.seed))
+        self.held.append(Held(handle, copy.deepcopy(module), kind))
 
     def _one(self, number: int) -> Held:
         return self.held[number % len(self.held)]
@@ -354,20 +368,34 @@ class Machine(RuleBasedStateMachine):
                 raise error("simulated")
 
     @contextmanager
-    def _armed(self, fault: Fault) -> Iterator[None]:
-        """Within the block the n-th allocation or check fails, once."""
+    def _armed(self, fault: Fault, held: Sequence[Held] = (), *, may_fail: bool = False) -> Iterator[None]:
+        """Within the block the n-th allocation or check fails, once. Only errors that a request may end with pass.
+
+        held: what the block places; may_fail: whether memory runs out in it anyway.
+        """
         self.fired = False
         self.left = dict([fault]) if fault else {}
+        must_fit = not may_fail and self._must_fit([each.handle for each in held])
+        conflict = any(
+            other is not each and (other.handle.busy or other in held)
+            for each in held
+            for other in self._on_module(each.module)
+        )
         try:
             yield
+            assert not conflict, "two handles on one module are in use"
+        except (Cancelled, KeyboardInterrupt):
+            assert self.fired
+        except NotEnoughMemory:
+            assert self.fired or conflict or not must_fit
+        except RuntimeError as error:
+            if not conflict or "share weights" not in str(error):
+                raise
         finally:
             self.left = {}
 
-    def _expected(self, error: BaseException | None, must_fit: bool) -> bool:
-        """Whether an error is one that a request may end with."""
-        if isinstance(error, (Cancelled, KeyboardInterrupt)):
-            return self.fired
-        return isinstance(error, NotEnoughMemory) and (self.fired or not must_fit)
+    def _on_module(self, module: nn.Module) -> list[Held]:
+        return [held for held in self.held if held.module is module]
 
     def _must_fit(self, handles: Sequence[ModelHandle]) -> bool:
         """Whether the least that `handles` work with fits beside what other phases hold, and would be tried."""
@@ -380,10 +408,10 @@ class Machine(RuleBasedStateMachine):
         used += sum(streamer.size_bytes for streamer in streamers)
         return self._device().size_bytes - used >= self.manager.minimum_bytes(movable)
 
-    def _between_phases(self, held: Held, act: object) -> bool:
+    def _between_phases(self, held: Held, act: Callable[[], None]) -> bool:
         """Do it if no phase uses the handle; else it must be refused."""
         try:
-            act()  # type: ignore[operator]
+            act()
         except RuntimeError as error:
             assert held.handle.busy and "between phases" in str(error)
             return False
