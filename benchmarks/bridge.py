@@ -48,7 +48,7 @@ def workloads(prompts: int) -> Iterator[Figure]:
         seconds = time.perf_counter() - began_s
         yield Figure(
             name=f"{name}: bytes moved / the oracle's",
-            value=result.ratio if result.by_rule_bytes else 1.0,
+            value=result.ratio,
             unit="x",
             at_most=MOST_MOVED,
             budget_bytes=result.budget_bytes,

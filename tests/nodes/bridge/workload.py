@@ -19,6 +19,7 @@ import comfy.model_management as mm
 import torch
 from torch import Tensor
 
+from benchmarks.timing import one_thread
 from mizuoto_runtime.engines.registry import Engines
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory.group import WeightGroup
@@ -189,7 +190,10 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """exact: whether all outputs equalled their solo runs. by_rule, to_the_byte: the oracle's bytes."""
+    """exact: whether all outputs equalled their solo runs.
+
+    by_rule_bytes: the oracle's; to_the_byte_bytes: without the tenth more that ComfyUI asks for.
+    """
 
     prompts: int
     budget_bytes: int
@@ -202,7 +206,8 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        return self.moved.total_bytes / self.by_rule_bytes
+        """Bytes moved for each that the oracle moved, by whichever of its two ways is the better."""
+        return self.moved.total_bytes / min(self.by_rule_bytes, self.to_the_byte_bytes)
 
 
 @contextmanager
@@ -223,7 +228,7 @@ def run(prompts: int, *, size: str = "small", seed: int = 1, dynamic: bool = Fal
     units = IMAGE_UNITS[size]
     spare_bytes = round(SHARE * units * UNIT_BYTES) + 8 * MB
     rng = random.Random(seed)
-    with counted(size) as moved, fake_device(spare_bytes, **device) as rig:
+    with one_thread(), counted(size) as moved, fake_device(spare_bytes, **device) as rig:
         image = rig.comfy(units=units)
         if dynamic:
             rig.comfys.discard(image)
