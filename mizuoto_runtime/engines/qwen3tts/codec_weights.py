@@ -132,6 +132,13 @@ class Checkpoint:
         if others:
             raise ModelFileError(f"{self.path}: holds unexpected weights: {_listed(others)}; is it another model's?")
 
+    def dtype(self, prefix: str) -> torch.dtype:
+        """Of the first weight under `prefix`; ModelFileError if there is none."""
+        name, tensor = next(self._tensors(prefix), ("", None))
+        if tensor is None:
+            raise ModelFileError(f"{self.path}: holds no weights under {prefix!r}; is it another model's?")
+        return tensor.dtype
+
     def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
         """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
         wanted = module.state_dict()

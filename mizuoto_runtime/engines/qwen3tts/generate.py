@@ -68,15 +68,20 @@ class Writer:
         self.state = Progress(rows, seen)
 
     @property
-    def most_frames(self) -> int:
-        """The last of `max_new_tokens` never becomes a frame."""
-        return self.how.max_new_tokens - 1
+    def ended(self) -> bool:
+        """Whether every sequence has come to its end."""
+        return self.state.done
+
+    @property
+    def finished(self) -> bool:
+        """Whether no frame follows: the last of `max_new_tokens` never becomes one."""
+        return self.state.done or len(self.state.frames) >= self.how.max_new_tokens - 1
 
     def frame(self) -> bool:
-        """Write one frame for all rows; False if all have ended. Waits for the device once."""
-        state = self.state
-        if state.done or len(state.frames) >= self.most_frames:
+        """Write one frame for all rows; False if none follows. Waits for the device once."""
+        if self.finished:
             return False
+        state = self.state
         hidden, logits = self._step(state.pending)
         first = self._first_codes(logits)
         self._note_ends(first)

@@ -246,6 +246,7 @@ CASES: list[dict[str, Any]] = [
         },
         {"max_new_tokens": 30},
         seed=5,
+        sound=True,
     ),
     _case(
         "custom-small",
@@ -294,6 +295,7 @@ CASES: list[dict[str, Any]] = [
         "voice_design",
         {"text": CHINESE, "instruct": "请用温柔的声音说话。", "non_streaming_mode": False},
         {**GREEDY, "max_new_tokens": 20},
+        sound=True,
     ),
     _case(
         "design-large",

@@ -20,6 +20,8 @@ from torch import Tensor
 
 FOLDER = Path(__file__).parent
 STEPS = 512
+QUIET = 2.0**-6
+"""What the codec's last convolution is multiplied with, so that its sound isn't clipped."""
 
 
 def models() -> dict[str, Any]:
@@ -47,7 +49,10 @@ def write_checkpoint(
     loud = model["config"]["talker_config"]["codec_eos_token_id"]
     weights["talker.codec_head.weight"][loud] *= model["end_gain"]
     save_shards(weights, folder, shards)
-    save_file(make_weights(codec["shapes"], codec["seed"]), codec_folder / "model.safetensors", {"format": "pt"})
+    codec_weights = make_weights(codec["shapes"], codec["seed"])
+    for key in codec["quiet"]:
+        codec_weights[key] *= QUIET
+    save_file(codec_weights, codec_folder / "model.safetensors", {"format": "pt"})
     return folder
 
 

@@ -108,8 +108,15 @@ def describe(first_special: int) -> dict[str, Any]:
     ids = {token: first_special + index for index, (token, _) in enumerate(SPECIAL_TOKENS)}
     with torch.device("meta"):
         codec = Qwen3TTSTokenizerV2Model(Qwen3TTSTokenizerV2Config(**CODEC))
+    last = f"decoder.decoder.{len(CODEC['decoder_config']['upsample_rates']) + 2}.conv"
     described: dict[str, Any] = {
-        "codec": {"config": CODEC, "preprocessor_config": PREPROCESSOR, "seed": 7, "shapes": shapes_of(codec)},
+        "codec": {
+            "config": CODEC,
+            "preprocessor_config": PREPROCESSOR,
+            "seed": 7,
+            "quiet": [f"{last}.weight", f"{last}.bias"],
+            "shapes": shapes_of(codec),
+        },
         "models": {},
     }
     for name, model in MODELS.items():
