@@ -125,8 +125,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: KvCache, layer: int) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, layer)
-        x = x + self.mlp(self.post_attention_layernorm(x))
-        return x
+        added: Tensor = self.mlp(self.post_attention_layernorm(x))
+        return x + added
 
 
 class Decoder(nn.Module):

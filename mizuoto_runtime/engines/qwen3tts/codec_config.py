@@ -6,20 +6,15 @@ these modules don't compute is refused by name.
 
 from __future__ import annotations
 
-import json
 import math
 import reprlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ...errors import ModelFileError
+from .entries import MAX_LAYERS, Entry, read_json
 
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
-MAX_CONFIG_BYTES = 8 << 20
-MAX_SIZE = 1 << 20
-MAX_LAYERS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,71 +164,6 @@ def parse_speaker_config(content: object, *, source: str) -> SpeakerConfig:
     return config
 
 
-def read_json(path: Path) -> object:
-    """The decoded JSON file. Raises ModelFileError."""
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ModelFileError(f"{path}: larger than {MAX_CONFIG_BYTES:,} bytes, so not a model's settings")
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not valid JSON ({error}); download it again") from error
-
-
-class Entry:
-    """A JSON object, and where it stands, for errors."""
-
-    def __init__(self, content: object, source: str, path: str = "") -> None:
-        self.source, self.path = source, path
-        if not isinstance(content, dict):
-            raise self.error("", f"is {reprlib.repr(content)}; it must be an object")
-        self.content: dict[str, Any] = content
-
-    def error(self, key: str, problem: str) -> ModelFileError:
-        where = ".".join(part for part in (self.path, key) if part) or "the file"
-        return ModelFileError(f"{self.source}: {where} {problem}")
-
-    def get(self, key: str, default: object) -> Any:
-        """The value, the default where it is absent or null."""
-        value = self.content.get(key)
-        return default if value is None else value
-
-    def entry(self, key: str) -> Entry:
-        return Entry(self.get(key, {}), self.source, ".".join(part for part in (self.path, key) if part))
-
-    def size(self, key: str, default: int | None = None, *, high: int = MAX_SIZE) -> int:
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from 1 to {high:,} is needed")
-        return value
-
-    def sizes(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        values = self.get(key, default)
-        good = isinstance(values, (list, tuple)) and 1 <= len(values) <= MAX_LAYERS
-        if not good or any(type(value) is not int or not 1 <= value <= MAX_SIZE for value in values):
-            raise self.error(key, f"is {reprlib.repr(values)}; 1 to {MAX_LAYERS} whole numbers are needed")
-        return tuple(values)
-
-    def number(self, key: str, default: float) -> float:
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise self.error(key, f"is {reprlib.repr(value)}; a number above 0 is needed")
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise self.error(key, f"is {reprlib.repr(value)}; true or false is needed")
-        return value
-
-    def only(self, key: str, default: object, *known: object) -> Any:
-        value = self.get(key, default)
-        if value not in known:
-            raise self.error(key, f"is {reprlib.repr(value)}; known: {', '.join(map(str, known))}")
-        return value
-
-
 def _decoder(entry: Entry) -> DecoderConfig:
     config = DecoderConfig(
         quantizers=entry.size("num_quantizers", 16, high=MAX_LAYERS),
@@ -241,7 +171,12 @@ def _decoder(entry: Entry) -> DecoderConfig:
         codebook_dim=entry.size("codebook_dim"),
         latent=entry.size("latent_dim", 1024),
         transformer=_transformer(
-            entry, width=1024, heads=16, hidden=3072, activation="silu", epsilon="rms_norm_eps",
+            entry,
+            width=1024,
+            heads=16,
+            hidden=3072,
+            activation="silu",
+            epsilon="rms_norm_eps",
             window=entry.size("sliding_window", 72),
         ),
         upsampling_ratios=entry.sizes("upsampling_ratios", (2, 2)),
@@ -251,7 +186,8 @@ def _decoder(entry: Entry) -> DecoderConfig:
     if config.codebook_dim % 2 or config.quantizers < 2:
         raise entry.error("codebook_dim", "must be even, and num_quantizers 2 at least")
     if config.channels % 2 ** len(config.upsample_rates):
-        raise entry.error("decoder_dim", f"is {config.channels}; {len(config.upsample_rates)} stages can't halve it each")
+        stages = len(config.upsample_rates)
+        raise entry.error("decoder_dim", f"is {config.channels}; {stages} stages can't halve it each")
     return config
 
 

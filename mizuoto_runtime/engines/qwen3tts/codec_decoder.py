@@ -75,7 +75,8 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(self.depthwise.over(x, {}))
-        return x + self.gamma * self.narrow(functional.gelu(self.widen(y)))
+        z: Tensor = x + self.gamma * self.narrow(functional.gelu(self.widen(y)))
+        return z
 
 
 class Upsampling(nn.Module):

@@ -56,11 +56,15 @@ class PaddedConv(nn.Conv1d):
         fill = -x.shape[2] % self.stride[0]
         before = past.get(self)
         if before is None:
-            before = x[:, :, :1].expand(-1, -1, self.reach) if self.replicates else x.new_zeros(1, x.shape[1], self.reach)
-        after = x[:, :, -1:].expand(-1, -1, fill) if self.replicates else x.new_zeros(1, x.shape[1], fill)
+            before = self._edge(x[:, :, :1], self.reach)
+        after = self._edge(x[:, :, -1:], fill)
         padded = torch.cat((before, x, after), dim=2) if self.reach or fill else x
         past[self] = padded[:, :, padded.shape[2] - self.reach :].clone()
         return functional.conv1d(padded, self.weight, self.bias, self.stride, 0, self.dilation)
+
+    def _edge(self, value: Tensor, length: int) -> Tensor:
+        """What pads the input next to `value`, (1, inputs, 1)."""
+        return value.expand(-1, -1, length) if self.replicates else value.new_zeros(1, value.shape[1], length)
 
 
 class Residual(nn.Module):
@@ -75,7 +79,7 @@ class Residual(nn.Module):
         self.shortcut = PaddedConv(channels, channels, 1, replicates=replicates) if config.shortcut else None
 
     def forward(self, x: Tensor, past: Past) -> Tensor:
-        y = self.widen(functional.elu_(self.narrow(functional.elu(x), past)), past)
+        y: Tensor = self.widen(functional.elu_(self.narrow(functional.elu(x), past)), past)
         return y.add_(x if self.shortcut is None else self.shortcut(x, past))
 
 

@@ -84,7 +84,7 @@ class Attention(nn.Module):
     @staticmethod
     def _heads(x: Tensor, heads: int) -> Tensor:
         """(1, length, heads · head width) → (1, heads, length, head width)."""
-        return x.unflatten(2, (heads, -1)).transpose(1, 2)
+        return x.view(1, x.shape[1], heads, -1).transpose(1, 2)
 
 
 class GatedMlp(nn.Module):
@@ -129,7 +129,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         x = x + self.attention_scale * self.attention(self.input_norm(x), rotary, mask)
-        return x + self.mlp_scale * self.mlp(self.mlp_norm(x))
+        y: Tensor = x + self.mlp_scale * self.mlp(self.mlp_norm(x))
+        return y
 
 
 class Transformer(nn.Module):

@@ -1,7 +1,7 @@
 """The last part of the codec's decoder: latents → samples, by transposed convolutions and residual units.
 
-Sequences are rows, (length, channels). Each stage is computed in tiles, from left to right: all of it is causal, so what
-a tile needs of those before is carried on, and no sample depends on where tiles end but for the last bits.
+Sequences are rows, (length, channels). Each stage is computed in tiles, from left to right: all of it is causal, so
+what a tile needs of those before is carried on, and no sample depends on where tiles end but for the last bits.
 
 Arithmetic: BigVGAN (Lee et al., https://arxiv.org/abs/2206.04658, section 3.2, for SnakeBeta), SoundStream's decoder
 (Zeghidour et al., https://arxiv.org/abs/2107.03312, section III), causal.
@@ -26,7 +26,7 @@ JOINED_FROM = 2
 TILE_ELEMENTS = 1 << 18
 ACCELERATOR_TILE_ELEMENTS = 1 << 24
 REORDERING_PAYS = 16
-"""Rows per channel from which a convolution is faster, by up to a half, with its weights copied to its input's layout."""
+"""Rows per channel from which a convolution is faster, by up to a half, with its weights in its input's layout."""
 SNAKE_EPSILON = 1e-9
 
 
@@ -87,7 +87,7 @@ class CausalUpsample(nn.ConvTranspose1d):
 
     def forward(self, x: Tensor, past: Past) -> Tensor:  # type: ignore[override]
         """(length, inputs) → (length · rate, outputs)."""
-        spread = (x @ self.weight.flatten(1)).unflatten(1, (self.out_channels, self.taps, self.rate))
+        spread = (x @ self.weight.flatten(1)).view(len(x), self.out_channels, self.taps, self.rate)
         y = spread[:, :, 0]
         if self.taps > 1:
             late = spread[:, :, 1]
@@ -95,7 +95,8 @@ class CausalUpsample(nn.ConvTranspose1d):
             if self in past:
                 y[0] += past[self]
             past[self] = late[-1].clone()
-        return y.transpose(1, 2).reshape(-1, self.out_channels).add_(self.bias)
+        rows: Tensor = y.transpose(1, 2).reshape(-1, self.out_channels)
+        return rows if self.bias is None else rows.add_(self.bias)
 
 
 class Snake(nn.Module):

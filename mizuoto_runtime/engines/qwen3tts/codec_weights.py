@@ -1,21 +1,23 @@
-"""Loads the codec and the speaker encoder from their checkpoints: safetensors, one file or shards, mapped and strict."""
+"""Loads the codec and the speaker encoder from their checkpoints: safetensors, one or shards, mapped and strict."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ...errors import ModelFileError, ModelNotFound
-from .codec_config import CodecConfig, Entry, SpeakerConfig, parse_speaker_config, read_codec_config, read_json
+from .codec_config import CodecConfig, SpeakerConfig, parse_speaker_config, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import JOINED, CodecEncoder
 from .codec_vocoder import JOINED_FROM
+from .entries import Entry, read_json
 from .speaker_encoder import SpeakerEncoder
 
 WEIGHTS = "model.safetensors"
@@ -128,20 +130,18 @@ class Checkpoint:
 
     def check_prefixes(self, *prefixes: str) -> None:
         """Refuse names that begin with none of `prefixes`."""
-        others = [name for name in self._files if not name.startswith(prefixes)]
-        if others:
-            raise ModelFileError(f"{self.path}: holds unexpected weights: {_listed(others)}; is it another model's?")
+        self._refuse([name for name in self._files if not name.startswith(prefixes)])
 
     def dtype(self, prefix: str) -> torch.dtype:
         """Of the first weight under `prefix`; ModelFileError if there is none."""
-        name, tensor = next(self._tensors(prefix), ("", None))
+        tensor = next((tensor for _, tensor in self._tensors(prefix)), None)
         if tensor is None:
             raise ModelFileError(f"{self.path}: holds no weights under {prefix!r}; is it another model's?")
         return tensor.dtype
 
     def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
         """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
-        wanted = module.state_dict()
+        wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
         found: dict[str, Tensor] = {}
         unexpected = []
         for name, tensor in self._tensors(prefix):
@@ -151,12 +151,9 @@ class Checkpoint:
             if target not in wanted or target in found:
                 unexpected.append(name)
                 continue
-            if tensor.shape != wanted[target].shape or not tensor.is_floating_point():
-                shapes = f"{list(tensor.shape)} {tensor.dtype}; {list(wanted[target].shape)}"
-                raise ModelFileError(f"{self._files[name]}: the weight {name!r} is {shapes} is needed by its config.json")
+            self._check(name, tensor, wanted[target])
             found[target] = tensor.to(dtype)
-        if unexpected:
-            raise ModelFileError(f"{self.path}: holds unexpected weights: {_listed(unexpected)}; is it another model's?")
+        self._refuse(unexpected)
         missing = wanted.keys() - found.keys()
         if missing:
             raise ModelFileError(
@@ -165,6 +162,17 @@ class Checkpoint:
             )
         module.load_state_dict(found, strict=True, assign=True)
         module.requires_grad_(False).eval()
+
+    def _check(self, name: str, tensor: Tensor, shape: torch.Size) -> None:
+        if tensor.shape != shape or not tensor.is_floating_point():
+            raise ModelFileError(
+                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; by its config.json "
+                f"it is {list(shape)}. The two files belong to different models"
+            )
+
+    def _refuse(self, unexpected: list[str]) -> None:
+        if unexpected:
+            raise ModelFileError(f"{self.path}: unexpected weights: {_listed(unexpected)}; it is another model's")
 
     def _tensors(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         names = [name for name in self._files if name.startswith(prefix)]
@@ -180,7 +188,7 @@ class Checkpoint:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[safe_open]:
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from ...errors import InputError, UnknownName
 from ...lm.decoder import ACTIVATIONS, DecoderConfig
 from ...lm.sampling import Sampling
-from .entries import Entries, read_json
+from .entries import Entry, read_entry
 
 ModelType = Literal["base", "custom_voice", "voice_design"]
 MODEL_TYPES = ("base", "custom_voice", "voice_design")
@@ -120,6 +120,8 @@ DEFAULTS = GenerationOptions(
     max_new_tokens=2048,
 )
 _TALKER = {"do_sample": "sample", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p"}
+_NUMBERS = ("temperature", "top_p", "repetition_penalty", "subtalker_temperature", "subtalker_top_p")
+_COUNTS = {"top_k": 0, "subtalker_top_k": 0, "max_new_tokens": 2}
 _PREDICTOR = {f"subtalker_{name.replace('do_sample', 'dosample')}": target for name, target in _TALKER.items()}
 
 
@@ -158,13 +160,13 @@ class Qwen3TtsConfig:
 
 def read_config(folder: Path) -> Qwen3TtsConfig:
     """The description of the model in `folder`. ModelFileError names the file and the entry that is wrong."""
-    root = read_json(folder / "config.json")
-    root.choice("model_type", ("qwen3_tts",))
-    kind = root.choice("tts_model_type", MODEL_TYPES)
-    talker = _talker(root.at("talker_config"))
-    speaker_encoder = root.at("speaker_encoder_config") if root.has("speaker_encoder_config") else None
+    root = read_entry(folder / "config.json")
+    root.only("model_type", None, "qwen3_tts")
+    kind = root.only("tts_model_type", None, *MODEL_TYPES)
+    talker = _talker(root.entry("talker_config"))
+    speaker_encoder = root.entry("speaker_encoder_config") if root.has("speaker_encoder_config") else None
     if kind == "base" and speaker_encoder is None:
-        raise root.error("has no speaker_encoder_config, which a base model needs")
+        raise root.error("speaker_encoder_config", "is missing; a base model needs it")
     text_ids = {
         name: root.integer(f"tts_{name}_token_id", 0, talker.text_vocab - 1, default)
         for name, default in (("pad", 151671), ("bos", 151672), ("eos", 151673))
@@ -181,12 +183,12 @@ def read_config(folder: Path) -> Qwen3TtsConfig:
     )
 
 
-def _talker(talker: Entries) -> TalkerConfig:
-    predictor = talker.at("code_predictor_config")
+def _talker(talker: Entry) -> TalkerConfig:
+    predictor = talker.entry("code_predictor_config")
     vocab = talker.integer("vocab_size", 2, LARGEST_ID, 3072)
     groups = talker.integer("num_code_groups", 2, 256, 32)
     if predictor.integer("num_code_groups", 2, 256, 32) != groups:
-        raise predictor.error(f"has another num_code_groups than the talker, whose is {groups}")
+        raise predictor.error("num_code_groups", f"must be {groups}, as the talker's")
     return TalkerConfig(
         decoder=_decoder(talker, kv_heads=2, head_dim=0),
         predictor=_decoder(predictor, kv_heads=8, head_dim=128),
@@ -202,12 +204,12 @@ def _talker(talker: Entries) -> TalkerConfig:
     )
 
 
-def _decoder(entries: Entries, *, kv_heads: int, head_dim: int) -> DecoderConfig:
+def _decoder(entries: Entry, *, kv_heads: int, head_dim: int) -> DecoderConfig:
     width = entries.integer("hidden_size", 1, 1 << 20)
     heads = entries.integer("num_attention_heads", 1, 4096, 16)
     shared = entries.integer("num_key_value_heads", 1, 4096, kv_heads)
     if heads % shared:
-        raise entries.error(f"has {heads} attention heads, which {shared} key heads can't serve evenly")
+        raise entries.error("num_attention_heads", f"is {heads}, which {shared} key heads can't serve evenly")
     _check_rope(entries)
     layers = entries.integer("num_hidden_layers", 1, 1024)
     return DecoderConfig(
@@ -217,15 +219,15 @@ def _decoder(entries: Entries, *, kv_heads: int, head_dim: int) -> DecoderConfig
         heads=heads,
         kv_heads=shared,
         head_dim=entries.integer("head_dim", 2, 4096, head_dim or width // heads),
-        norm_eps=entries.number("rms_norm_eps", 0.0, 1.0, 1e-6),
-        rope_theta=entries.number("rope_theta", 1.0, 1e12, 10_000),
-        activation=entries.choice("hidden_act", tuple(ACTIVATIONS), "silu"),
+        norm_eps=entries.number("rms_norm_eps", 1e-6),
+        rope_theta=entries.number("rope_theta", 10_000),
+        activation=entries.only("hidden_act", "silu", *ACTIVATIONS),
         attention_bias=entries.flag("attention_bias", False),
         windows=_windows(entries, layers),
     )
 
 
-def _windows(entries: Entries, layers: int) -> tuple[int, ...]:
+def _windows(entries: Entry, layers: int) -> tuple[int, ...]:
     """How far each layer sees: upstream's code predictor names its layers' types, its talker has one window for all."""
     if not entries.flag("use_sliding_window", False):
         return ()
@@ -237,18 +239,18 @@ def _windows(entries: Entries, layers: int) -> tuple[int, ...]:
         first = entries.integer("max_window_layers", 0, 1024)
         return tuple(window if layer >= first else 0 for layer in range(layers))
     if len(types) != layers:
-        raise entries.error(f"names {len(types)} layer_types for {layers} layers")
+        raise entries.error("layer_types", f"names {len(types)} layers of {layers}")
     return tuple(window if kind == "sliding_attention" else 0 for kind in types)
 
 
-def _check_rope(entries: Entries) -> None:
+def _check_rope(entries: Entry) -> None:
     """Three equal position axes are ordinary rotary positions; other kinds of scaling are unknown here."""
     if entries.has("rope_scaling"):
-        scaling = entries.at("rope_scaling")
-        scaling.choice("rope_type" if scaling.has("rope_type") else "type", ("default", "mrope"), "default")
+        scaling = entries.entry("rope_scaling")
+        scaling.only("rope_type" if scaling.has("rope_type") else "type", "default", "default", "mrope")
 
 
-def _codec_ids(talker: Entries, vocab: int) -> CodecIds:
+def _codec_ids(talker: Entry, vocab: int) -> CodecIds:
     def row(name: str, key: str = "") -> int:
         return talker.integer(key or f"codec_{name}_id", 0, vocab - 1)
 
@@ -263,39 +265,33 @@ def _codec_ids(talker: Entries, vocab: int) -> CodecIds:
     )
 
 
-def _ids(talker: Entries, name: str, vocab: int) -> dict[str, int]:
+def _ids(talker: Entry, name: str, vocab: int) -> dict[str, int]:
     if not talker.has(name):
         return {}
-    entries = talker.at(name)
+    entries = talker.entry(name)
     return {key.lower(): entries.integer(key, 0, vocab - 1) for key in entries.content}
 
 
-def _dialects(talker: Entries) -> dict[str, str]:
+def _dialects(talker: Entry) -> dict[str, str]:
     """Speaker → the dialect that it speaks; only those that speak one."""
     if not talker.has("spk_is_dialect"):
         return {}
-    entries = talker.at("spk_is_dialect")
+    entries = talker.entry("spk_is_dialect")
     spoken = {key.lower(): entries.text(key) for key, value in entries.content.items() if value}
-    languages = talker.at("codec_language_id").content if spoken else {}
+    languages = talker.entry("codec_language_id").content if spoken else {}
     for speaker, dialect in spoken.items():
         if dialect not in languages:
-            raise entries.error(f"gives {speaker} the dialect {dialect!r}, which codec_language_id lacks")
+            raise entries.error(speaker, f"is {dialect!r}, which codec_language_id lacks")
     return spoken
 
 
 def _generation(path: Path) -> GenerationOptions:
     if not path.exists():
         return GenerationOptions()
-    entries = read_json(path)
-    readers = {
-        "do_sample": lambda name: entries.flag(name),
-        "temperature": lambda name: entries.number(name, 1e-3, 100.0),
-        "top_k": lambda name: entries.integer(name, 0, LARGEST_ID),
-        "top_p": lambda name: entries.number(name, 0.0, 1.0),
-        "repetition_penalty": lambda name: entries.number(name, 1e-3, 100.0),
-        "max_new_tokens": lambda name: entries.integer(name, 2, LARGEST_ID),
+    entries = read_entry(path)
+    numbers = {
+        name: entries.number(name, 1.0) for name in _NUMBERS if entries.has(name)
     }
-    for name in ("temperature", "top_k", "top_p"):
-        readers[f"subtalker_{name}"] = readers[name]
-    readers["subtalker_dosample"] = readers["do_sample"]
-    return GenerationOptions(**{name: read(name) for name, read in readers.items() if entries.has(name)})
+    counts = {name: entries.integer(name, low, LARGEST_ID) for name, low in _COUNTS.items() if entries.has(name)}
+    flags = {name: entries.flag(name, True) for name in ("do_sample", "subtalker_dosample") if entries.has(name)}
+    return GenerationOptions(**numbers, **counts, **flags)  # type: ignore[arg-type]

@@ -1,92 +1,100 @@
-"""Entries of a JSON file, each checked when it is read; errors name the file, the entry and what is allowed."""
+"""Reads a JSON file's entries, each checked, with errors that say where it stands."""
 
 from __future__ import annotations
 
 import json
+import math
 import reprlib
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...errors import ModelFileError
 
-MAX_JSON_BYTES = 32 << 20
-_MISSING = object()
+MAX_CONFIG_BYTES = 8 << 20
+MAX_SIZE = 1 << 20
+MAX_LAYERS = 512
 
 
-def read_json(path: Path) -> Entries:
-    """The JSON object in the file at `path`; ModelFileError if there is none."""
+def read_entry(path: Path) -> Entry:
+    """The JSON object in the file at `path`. Raises ModelFileError."""
+    return Entry(read_json(path), str(path))
+
+
+def read_json(path: Path) -> object:
+    """The decoded JSON file. Raises ModelFileError."""
     try:
-        size_bytes = path.stat().st_size
-        if size_bytes > MAX_JSON_BYTES:
-            raise ModelFileError(f"{path}: {size_bytes:,} bytes; such a file has {MAX_JSON_BYTES:,} at most")
-        content = json.loads(path.read_bytes().decode("utf-8-sig"))
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ModelFileError(f"{path}: larger than {MAX_CONFIG_BYTES:,} bytes, so not a model's settings")
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download the model again") from error
+        raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not valid JSON ({error}); download the file again") from error
-    return Entries(content, str(path), "")
+        raise ModelFileError(f"{path}: not valid JSON ({error}); download it again") from error
 
 
-class Entries:
-    """A JSON object. source: the file; where: the way to the object in it."""
+class Entry:
+    """A JSON object, and where it stands, for errors."""
 
-    def __init__(self, content: object, source: str, where: str) -> None:
-        self.source = source
-        self.where = where
+    def __init__(self, content: object, source: str, path: str = "") -> None:
+        self.source, self.path = source, path
         if not isinstance(content, dict):
-            raise self.error("must be an object", content)
-        self.content: Mapping[str, object] = content
+            raise self.error("", f"is {reprlib.repr(content)}; it must be an object")
+        self.content: dict[str, Any] = content
 
-    def error(self, problem: str, value: object = _MISSING) -> ModelFileError:
-        found = "" if value is _MISSING else f", not {reprlib.repr(value)}"
-        return ModelFileError(f"{self.source}: {self.where or 'the file'} {problem}{found}")
+    def error(self, key: str, problem: str) -> ModelFileError:
+        where = ".".join(part for part in (self.path, key) if part) or "the file"
+        return ModelFileError(f"{self.source}: {where} {problem}")
 
-    def at(self, name: str) -> Entries:
-        return Entries(self._get(name, _MISSING), self.source, self._path(name))
+    def get(self, key: str, default: object) -> Any:
+        """The value, the default where it is absent or null."""
+        value = self.content.get(key)
+        return default if value is None else value
 
-    def has(self, name: str) -> bool:
-        return self.content.get(name) is not None
+    def entry(self, key: str) -> Entry:
+        return Entry(self.get(key, {}), self.source, ".".join(part for part in (self.path, key) if part))
 
-    def integer(self, name: str, low: int, high: int, default: object = _MISSING) -> int:
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self._wrong(name, f"must be a whole number from {low:,} to {high:,}", value)
+    def size(self, key: str, default: int | None = None, *, high: int = MAX_SIZE) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from 1 to {high:,} is needed")
         return value
 
-    def number(self, name: str, low: float, high: float, default: object = _MISSING) -> float:
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise self._wrong(name, f"must be a number from {low:g} to {high:g}", value)
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from {low:,} to {high:,} is needed")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, f"is {reprlib.repr(value)}; a text is needed")
+        return value
+
+    def has(self, key: str) -> bool:
+        return self.content.get(key) is not None
+
+    def sizes(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        values = self.get(key, default)
+        good = isinstance(values, (list, tuple)) and 1 <= len(values) <= MAX_LAYERS
+        if not good or any(type(value) is not int or not 1 <= value <= MAX_SIZE for value in values):
+            raise self.error(key, f"is {reprlib.repr(values)}; 1 to {MAX_LAYERS} whole numbers are needed")
+        return tuple(values)
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise self.error(key, f"is {reprlib.repr(value)}; a number above 0 is needed")
         return float(value)
 
-    def flag(self, name: str, default: object = _MISSING) -> bool:
-        value = self._get(name, default)
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
         if not isinstance(value, bool):
-            raise self._wrong(name, "must be true or false", value)
+            raise self.error(key, f"is {reprlib.repr(value)}; true or false is needed")
         return value
 
-    def text(self, name: str, default: object = _MISSING) -> str:
-        value = self._get(name, default)
-        if not isinstance(value, str):
-            raise self._wrong(name, "must be a text", value)
+    def only(self, key: str, default: object, *known: object) -> Any:
+        value = self.get(key, default)
+        if value not in known:
+            raise self.error(key, f"is {reprlib.repr(value)}; known: {', '.join(map(str, known))}")
         return value
-
-    def choice(self, name: str, choices: tuple[str, ...], default: object = _MISSING) -> str:
-        value = self.text(name, default)
-        if value not in choices:
-            raise self._wrong(name, f"must be one of {', '.join(choices)}", value)
-        return value
-
-    def _get(self, name: str, default: object) -> object:
-        value = self.content.get(name)
-        if value is not None:
-            return value
-        if default is _MISSING:
-            raise ModelFileError(f"{self.source}: {self._path(name)} is missing")
-        return default
-
-    def _wrong(self, name: str, problem: str, value: object) -> ModelFileError:
-        return ModelFileError(f"{self.source}: {self._path(name)} {problem}, not {reprlib.repr(value)}")
-
-    def _path(self, name: str) -> str:
-        return f"{self.where}.{name}" if self.where else name

@@ -48,7 +48,12 @@ class Writer:
     """
 
     def __init__(
-        self, talker: Talker, prompts: Sequence[Prompt], how: Generation, rng: Generator, kv_cache: CacheKind = "dynamic"
+        self,
+        talker: Talker,
+        prompts: Sequence[Prompt],
+        how: Generation,
+        rng: Generator,
+        kv_cache: CacheKind = "dynamic",
     ) -> None:
         if how.max_new_tokens < 2:
             raise InputError(f"max_new_tokens is {how.max_new_tokens}; the last token is never played, so 2 at least")

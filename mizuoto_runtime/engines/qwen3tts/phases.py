@@ -16,11 +16,13 @@ from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
 from ...types import Audio
 from .codec_config import CodecConfig
+from .codec_decoder import CodecDecoder
+from .codec_encoder import CodecEncoder
 from .config import GenerationOptions, Qwen3TtsConfig
 from .estimates import decode_bytes, encode_bytes
 from .mel import log_mel
-from .reference import useful_part
-from .resample import resample
+from .reference import prepare_reference
+from .speaker_encoder import SpeakerEncoder
 from .speech import Codes, Speech, write_codes
 from .text import TextTokenizer
 from .voices import Voice
@@ -74,25 +76,23 @@ def voice_from_audio(
     """The voice of a recording; with its text, the recording's codes too."""
     if model.encoder is None or model.speaker_encoder is None:
         raise InputError("only Base models take a voice from audio; choose a Qwen3-TTS Base model")
-    samples, note = useful_part(reference)
-    if note:
+    prepared = prepare_reference(reference.samples, reference.rate_hz)
+    for note in prepared.notes:
         ctx.warn(note)
-    x_vector = _x_vector(ctx, model, model.speaker_encoder, samples, reference.rate_hz)
+    x_vector = _x_vector(ctx, model.speaker_encoder, prepared.samples)
     if x_vector_only_mode or not reference_text:
-        if not x_vector_only_mode:
-            ctx.applied["x_vector_only_mode"] = True
+        ctx.applied["x_vector_only_mode"] = True
         return Voice(kind="clone", x_vector=x_vector)
-    codes = _codes(ctx, model, model.encoder, samples, reference.rate_hz)
+    codes = _codes(ctx, model.encoder, prepared.samples)
     return Voice(kind="clone", x_vector=x_vector, codes=codes, text=reference_text)
 
 
-def _x_vector(ctx: PhaseContext, model: Qwen3TtsModel, handle: ModelHandle, samples: Tensor, rate_hz: int) -> Tensor:
+def _x_vector(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
     module = handle.module
-    samples = resample(samples, rate_hz, model.config.speaker_rate_hz)
-    mel = log_mel(samples, module.config.mel)  # type: ignore[union-attr, arg-type]
-    least: int = module.least_frames  # type: ignore[assignment]
-    if len(mel) < least:
-        raise InputError(f"the reference has {len(mel)} mel frames, {least} are the least; choose a longer one")
+    assert isinstance(module, SpeakerEncoder)
+    mel = log_mel(samples, module.config.mel)
+    if len(mel) < module.least_frames:
+        raise InputError(f"the reference has {len(mel)} mel frames, {module.least_frames} are needed; make it longer")
 
     def compute() -> Tensor:
         x_vector: Tensor = module(mel.to(ctx.device))
@@ -101,15 +101,15 @@ def _x_vector(ctx: PhaseContext, model: Qwen3TtsModel, handle: ModelHandle, samp
     return ctx.run("speaker encoder", [handle], compute, encode_bytes(len(samples)))
 
 
-def _codes(ctx: PhaseContext, model: Qwen3TtsModel, handle: ModelHandle, samples: Tensor, rate_hz: int) -> Tensor:
+def _codes(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
     module = handle.module
-    samples = resample(samples, rate_hz, model.codec.input_rate_hz)
-
-    def compute() -> Tensor:
-        codes: Tensor = module.encode(samples.to(ctx.device), ctx.check)  # type: ignore[operator]
-        return codes.cpu()
-
-    return ctx.run("codec encoder", [handle], compute, encode_bytes(len(samples)))
+    assert isinstance(module, CodecEncoder)
+    return ctx.run(
+        "codec encoder",
+        [handle],
+        lambda: module.encode(samples.to(ctx.device), ctx.check).cpu(),
+        encode_bytes(len(samples)),
+    )
 
 
 def preset_voice(ctx: PhaseContext, model: Qwen3TtsModel, *, speaker: str) -> Voice:
@@ -122,7 +122,7 @@ def preset_voice(ctx: PhaseContext, model: Qwen3TtsModel, *, speaker: str) -> Vo
 def designed_voice(ctx: PhaseContext, model: Qwen3TtsModel, *, description: str) -> Voice:
     """The voice that a description asks for; "" lets the model choose."""
     if model.config.model_type != "voice_design":
-        raise InputError("only VoiceDesign models make a voice from a description; choose a Qwen3-TTS VoiceDesign model")
+        raise InputError("only VoiceDesign models make a voice from a description; choose one of these")
     return Voice(kind="design", description=description)
 
 
@@ -201,13 +201,14 @@ def decode(ctx: PhaseContext, model: Qwen3TtsModel, *, codes: Codes, sentence_si
 def _decoded(ctx: PhaseContext, model: Qwen3TtsModel, frames: Tensor, reference: Tensor | None) -> Tensor:
     """(1, samples) of the frames alone, which sound as they do after the reference's."""
     module = model.decoder.module
+    assert isinstance(module, CodecDecoder)
     whole = frames if reference is None else torch.cat((reference, frames), dim=1)
-
-    def compute() -> Tensor:
-        samples: Tensor = module.decode(whole.to(ctx.device), ctx.check)  # type: ignore[operator]
-        return samples.cpu()
-
-    samples = ctx.run("codec decoder", [model.decoder], compute, decode_bytes(model.codec.decoder, whole.shape[1]))
+    samples = ctx.run(
+        "codec decoder",
+        [model.decoder],
+        lambda: module.decode(whole.to(ctx.device), ctx.check).cpu(),
+        decode_bytes(module.config, whole.shape[1]),
+    )
     before = 0 if reference is None else reference.shape[1]
     cut = int(before / max(whole.shape[1], 1) * len(samples))  # in floating point, as upstream cuts
     return samples[cut:].reshape(1, -1)

@@ -64,7 +64,7 @@ class _Rows:
             (config.tts_pad,),
         )
         projected = talker.text([each for part in parts for each in part], device)
-        split = projected.split([len(part) for part in parts])
+        split = torch.split(projected, [len(part) for part in parts])
         self.instruction, self.role, self.reference, self.text, self.bos, self.eos, self.pad = split
 
     def head(self) -> Tensor:

@@ -85,18 +85,20 @@ class Talker(nn.Module):
 
     def text(self, ids: Sequence[int], device: torch.device) -> Tensor:
         """Text ids → (ids, width)."""
-        projected: Tensor = self.text_projection(self.model.text_embedding(torch.tensor(ids, dtype=torch.long, device=device)))
+        chosen = torch.tensor(ids, dtype=torch.long, device=device)
+        projected: Tensor = self.text_projection(self.model.text_embedding(chosen))
         return projected
 
     def codec(self, ids: Sequence[int], device: torch.device) -> Tensor:
         """Rows of the codec embedding → (ids, width)."""
-        rows: Tensor = self.model.codec_embedding(torch.tensor(ids, dtype=torch.long, device=device))
+        chosen = torch.tensor(ids, dtype=torch.long, device=device)
+        rows: Tensor = self.model.codec_embedding(chosen)
         return rows
 
     def frames(self, codes: Tensor) -> Tensor:
         """(groups, frames) codes → (frames, width): the sum of each frame's embeddings, code 0 first."""
-        embedded = [self.model.codec_embedding(codes[0])]
-        embedded += [table(row) for table, row in zip(self.code_predictor.model.codec_embedding, codes[1:], strict=True)]
+        tables = (self.model.codec_embedding, *self.code_predictor.model.codec_embedding)
+        embedded = [table(row) for table, row in zip(tables, codes, strict=True)]
         return torch.stack(embedded, dim=1).sum(1)
 
     def step(self, x: Tensor, rope: Rope, masks: Masks, cache: KvCache) -> tuple[Tensor, Tensor]:

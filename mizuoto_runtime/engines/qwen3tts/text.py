@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import MissingDependency, ModelFileError
-from .entries import Entries, read_json
+from .entries import Entry, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -70,7 +70,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
     for path in (vocab, merges):
         if not path.is_file():
             raise ModelFileError(f"{path}: there is no such file; a Qwen3-TTS model needs it, download it again")
-    settings = read_json(folder / "tokenizer_config.json")
+    settings = read_entry(folder / "tokenizer_config.json")
     try:
         tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     except Exception as error:  # the library raises plain ones
@@ -95,14 +95,14 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         tokenizer.add_special_tokens([token]) if token.special else tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
             found = tokenizer.token_to_id(token.content)
-            raise entry.error(f"gives {token.content!r} the id {token_id:,}, where {vocab.name} makes it {found:,}")
+            raise entry.error("content", f"{token.content!r} has the id {found:,}; this model needs {token_id:,}")
     return TextTokenizer(tokenizer)
 
 
-def _added(settings: Entries) -> list[tuple[int, Entries]]:
+def _added(settings: Entry) -> list[tuple[int, Entry]]:
     """The tokens beside the vocabulary, in the order of their ids."""
-    added = settings.at("added_tokens_decoder")
+    added = settings.entry("added_tokens_decoder")
     wrong = next((key for key in added.content if not key.isdecimal()), None)
     if wrong is not None:
-        raise added.error("has a key that is no id", wrong)
-    return sorted((int(key), added.at(key)) for key in added.content)
+        raise added.error(wrong, "is no id")
+    return sorted((int(key), added.entry(key)) for key in added.content)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...errors import InputError, ModelFileError, UnknownName
 from ...weights.store import replacing
 from .config import Qwen3TtsConfig
-from .entries import read_json
+from .entries import read_entry
 
 FORMAT = "mizuoto qwen3tts voice"
 VERSION = 1
@@ -99,10 +99,10 @@ def load_voice(folder: Path, name: str) -> Voice:
     path = _path(folder, name)
     if not path.is_file():
         raise UnknownName("voice", name, [each.stem for each in folder.glob("*.json")])
-    entries = read_json(path)
-    entries.choice("format", (FORMAT,))
+    entries = read_entry(path)
+    entries.only("format", None, FORMAT)
     entries.integer("version", VERSION, VERSION)
-    kind = cast(Kind, entries.choice("kind", tuple(NEEDED_TYPE)))
+    kind = cast(Kind, entries.only("kind", None, *NEEDED_TYPE))
     tensors = _tensors(path.with_suffix(".safetensors"))
     voice = Voice(
         kind=kind,
@@ -113,7 +113,7 @@ def load_voice(folder: Path, name: str) -> Voice:
         text=entries.text("text", ""),
     )
     if (kind == "clone") is (voice.x_vector is None) or (voice.codes is not None and not voice.text):
-        raise entries.error("doesn't fit its .safetensors file; save the voice again")
+        raise entries.error("", "doesn't fit its .safetensors file; save the voice again")
     return voice
 
 
