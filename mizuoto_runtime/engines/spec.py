@@ -160,13 +160,17 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable."""
+    """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
+
+    files: what `models fetch` downloads. repository: where to get the model by hand if there are none.
+    """
 
     id: str
     label: str
     licence: str
     languages: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
+    repository: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The published Qwen3-TTS models of the 12 Hz family: `Qwen/Qwen3-TTS-12Hz-…` on Hugging Face and ModelScope."""
+"""The published Qwen3-TTS models of the 12 Hz family: `Qwen/Qwen3-TTS-12Hz-…` on Hugging Face and ModelScope.
+
+The digests of their files couldn't be confirmed, so they are downloaded by hand.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,12 @@ MODELS = {
 }
 
 VARIANTS = tuple(
-    Variant(id=f"Qwen3-TTS-12Hz-{name}", label=label, licence="Apache-2.0", languages=TAGS)
+    Variant(
+        id=f"Qwen3-TTS-12Hz-{name}",
+        label=label,
+        licence="Apache-2.0",
+        languages=TAGS,
+        repository=f"Qwen/Qwen3-TTS-12Hz-{name}",
+    )
     for name, label in MODELS.items()
 )

@@ -87,6 +87,28 @@ CODEC: dict[str, Any] = {
         "vector_quantization_hidden_dimension": 16,
     },
 }
+CODECS: dict[str, dict[str, Any]] = {
+    "small": CODEC,
+    "large": {
+        **CODEC,
+        "encoder_config": {
+            **CODEC["encoder_config"],
+            "hidden_size": 96,
+            "intermediate_size": 192,
+            "head_dim": 24,
+            "num_filters": 6,
+            "upsample_groups": 96,
+        },
+        "decoder_config": {
+            **CODEC["decoder_config"],
+            "decoder_dim": 128,
+            "head_dim": 24,
+            "hidden_size": 96,
+            "intermediate_size": 192,
+            "latent_dim": 96,
+        },
+    },
+}
 PREDICTOR: dict[str, Any] = {
     "hidden_size": 24,
     "intermediate_size": 40,
@@ -162,7 +184,8 @@ def _model(kind: str, size: str, talker: dict[str, Any], *, seed: int, end_gain:
     }
     if kind == "base":
         config["speaker_encoder_config"] = SPEAKER_ENCODER | {"enc_dim": (TALKER | talker)["hidden_size"]}
-    return {"config": config, "generation_config": FILE_DEFAULTS | file, "seed": seed, "end_gain": end_gain}
+    more = {"codec": "small", "seed": seed, "end_gain": end_gain}
+    return {"config": config, "generation_config": FILE_DEFAULTS | file, **more}
 
 
 WIDE: dict[str, Any] = {"hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 2}
@@ -179,6 +202,26 @@ MODELS: dict[str, dict[str, Any]] = {
         end_gain=1.5,
     ),
 }
+
+LARGE_LAYERS: dict[str, Any] = {
+    "hidden_size": 192,
+    "intermediate_size": 512,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+STREAMED = LARGE_LAYERS | {
+    "code_predictor_config": PREDICTOR | LARGE_LAYERS | {"hidden_size": 160},
+    "num_hidden_layers": 3,
+}
+for _name, _kind, _more in (
+    ("base-streamed", "base", {}),
+    ("custom-streamed", "custom_voice", SPEAKERS),
+    ("design-streamed", "voice_design", {}),
+):
+    MODELS[_name] = _model(_kind, "1b7", STREAMED | _more, seed=600, end_gain=0.5) | {"codec": "large"}
+MODELS["base-streamed"]["config"]["speaker_encoder_config"] |= {"enc_channels": [128, 128, 128, 128, 384]}
+"""Too large to be recorded, but with units that stream."""
 
 ENGLISH = "Hello there, how are you today? It's 7 o'clock."
 CHINESE = "你好，今天天气很好。"

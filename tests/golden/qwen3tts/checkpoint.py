@@ -25,7 +25,7 @@ QUIET = 2.0**-6
 
 
 def models() -> dict[str, Any]:
-    """What `models.json` says: {"codec": …, "models": {name: {"config", "generation_config", "shapes"}}}."""
+    """What `models.json` says: {"codecs": {name: …}, "models": {name: {"codec", "config", "shapes", …}}}."""
     described: dict[str, Any] = json.loads((FOLDER / "models.json").read_text(encoding="utf-8"))
     return described
 
@@ -35,7 +35,8 @@ def write_checkpoint(
 ) -> Path:
     """Write the model called `name` into `folder`; returns it. shards: over how many files its weights are spread."""
     described = described or models()
-    model, codec = described["models"][name], described["codec"]
+    model = described["models"][name]
+    codec = described["codecs"][model["codec"]]
     codec_folder = folder / "speech_tokenizer"
     codec_folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", model["config"])

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from tests.golden.qwen3tts.cases import CASES, CODEC, MODELS, PREPROCESSOR, SPECIAL_TOKENS, TRAINING_TEXTS
+from tests.golden.qwen3tts.cases import CASES, CODECS, MODELS, PREPROCESSOR, SPECIAL_TOKENS, TRAINING_TEXTS
 from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
 
 FOLDER = Path(__file__).parent
@@ -43,7 +43,7 @@ def main() -> None:
     (FOLDER / "models.json").write_text(json.dumps(described, separators=(",", ":")) + "\n", encoding="utf-8")
     arrays: dict[str, Tensor] = {}
     cases: list[dict[str, Any]] = []
-    for name in described["models"]:
+    for name in dict.fromkeys(case["model"] for case in CASES):
         with tempfile.TemporaryDirectory() as folder:
             path = write_checkpoint(Path(folder), name, described=described)
             upstream = Qwen3TTSModel.from_pretrained(str(path), dtype=torch.float32)
@@ -106,19 +106,8 @@ def write_tokenizer() -> int:
 def describe(first_special: int) -> dict[str, Any]:
     """All configurations, with the names and shapes of the weights that upstream's classes have for them."""
     ids = {token: first_special + index for index, (token, _) in enumerate(SPECIAL_TOKENS)}
-    with torch.device("meta"):
-        codec = Qwen3TTSTokenizerV2Model(Qwen3TTSTokenizerV2Config(**CODEC))
-    last = f"decoder.decoder.{len(CODEC['decoder_config']['upsample_rates']) + 2}.conv"
-    described: dict[str, Any] = {
-        "codec": {
-            "config": CODEC,
-            "preprocessor_config": PREPROCESSOR,
-            "seed": 7,
-            "quiet": [f"{last}.weight", f"{last}.bias"],
-            "shapes": shapes_of(codec),
-        },
-        "models": {},
-    }
+    codecs = {name: describe_codec(config) for name, config in CODECS.items()}
+    described: dict[str, Any] = {"codecs": codecs, "models": {}}
     for name, model in MODELS.items():
         config = model["config"] | {
             "im_start_token_id": ids["<|im_start|>"],
@@ -131,6 +120,19 @@ def describe(first_special: int) -> dict[str, Any]:
             upstream = Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**json.loads(json.dumps(config))))
         described["models"][name] = {**model, "config": config, "shapes": shapes_of(upstream)}
     return described
+
+
+def describe_codec(config: dict[str, Any]) -> dict[str, Any]:
+    with torch.device("meta"):
+        codec = Qwen3TTSTokenizerV2Model(Qwen3TTSTokenizerV2Config(**json.loads(json.dumps(config))))
+    last = f"decoder.decoder.{len(config['decoder_config']['upsample_rates']) + 2}.conv"
+    return {
+        "config": config,
+        "preprocessor_config": PREPROCESSOR,
+        "seed": 7,
+        "quiet": [f"{last}.weight", f"{last}.bias"],
+        "shapes": shapes_of(codec),
+    }
 
 
 def shapes_of(module: torch.nn.Module) -> dict[str, list[int]]:
