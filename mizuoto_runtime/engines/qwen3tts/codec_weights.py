@@ -159,8 +159,8 @@ class Checkpoint:
     def _check(self, name: str, tensor: Tensor, shape: torch.Size) -> None:
         if tensor.shape != shape or not tensor.is_floating_point():
             raise ModelFileError(
-                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; by its config.json it "
-                f"is {list(shape)}. The two files belong to different models"
+                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; config.json says "
+                f"{list(shape)}. The two files belong to different models"
             )
 
     def _refuse(self, unexpected: list[str]) -> None:
