@@ -132,6 +132,13 @@ class Checkpoint:
         """Refuse names that begin with none of `prefixes`."""
         self._refuse([name for name in self._files if not name.startswith(prefixes)])
 
+    def dtype(self, prefix: str) -> torch.dtype:
+        """Of the first weight under `prefix`; ModelFileError if there is none."""
+        tensor = next((tensor for _, tensor in self._tensors(prefix)), None)
+        if tensor is None:
+            raise ModelFileError(f"{self.path}: holds no weights under {prefix!r}; is it another model's?")
+        return tensor.dtype
+
     def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
         """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
         wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
@@ -159,8 +166,8 @@ class Checkpoint:
     def _check(self, name: str, tensor: Tensor, shape: torch.Size) -> None:
         if tensor.shape != shape or not tensor.is_floating_point():
             raise ModelFileError(
-                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; config.json says "
-                f"{list(shape)}. The two files belong to different models"
+                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; by its config.json "
+                f"it is {list(shape)}. The two files belong to different models"
             )
 
     def _refuse(self, unexpected: list[str]) -> None:

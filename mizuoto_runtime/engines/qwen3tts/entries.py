@@ -15,6 +15,11 @@ MAX_SIZE = 1 << 20
 MAX_LAYERS = 512
 
 
+def read_entry(path: Path) -> Entry:
+    """The JSON object in the file at `path`. Raises ModelFileError."""
+    return Entry(read_json(path), str(path))
+
+
 def read_json(path: Path) -> object:
     """The decoded JSON file. Raises ModelFileError."""
     try:
@@ -53,6 +58,21 @@ class Entry:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
             raise self.error(key, f"is {reprlib.repr(value)}; a whole number from 1 to {high:,} is needed")
         return value
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from {low:,} to {high:,} is needed")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, f"is {reprlib.repr(value)}; a text is needed")
+        return value
+
+    def has(self, key: str) -> bool:
+        return self.content.get(key) is not None
 
     def sizes(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
         values = self.get(key, default)

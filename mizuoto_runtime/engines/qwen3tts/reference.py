@@ -76,7 +76,7 @@ def _longest_useful(mono: Tensor, rate_hz: int) -> tuple[Tensor, tuple[str, ...]
     held = speech[blocks - 1 :] - torch.cat((speech.new_zeros(1), speech[:-blocks]))
     start = int(held.argmax()) * block
     note = (
-        f"the reference is {len(mono) / rate_hz:.0f} s long; {LONGEST_SECONDS} s from {start / rate_hz:.1f} s on were "
-        "used. A transcript must be of that part only"
+        f"the reference is {len(mono) / rate_hz:.0f} s long; {LONGEST_SECONDS} s of it, from {start / rate_hz:.1f} s "
+        "on, were used. A transcript must be of that part only"
     )
     return mono[start : start + longest].contiguous(), (note,)

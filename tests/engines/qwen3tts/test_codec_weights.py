@@ -121,7 +121,7 @@ def test_shards_are_the_same(folder: Path) -> None:
         (lambda weights: weights.update({"talker.weight": torch.zeros(1)}), r"unexpected.*'talker\.weight'"),
         (
             lambda weights: weights.update({FIRST: weights[FIRST][:5].clone()}),
-            r"'decoder\.pre_conv\.conv\.weight' is \[5, 16, 3\].*says \[24, 16, 3\]",
+            r"'decoder\.pre_conv\.conv\.weight' is \[5, 16, 3\].*it is \[24, 16, 3\]",
         ),
         (lambda weights: weights.update({FIRST: weights[FIRST].int()}), r"torch\.int32"),
         (

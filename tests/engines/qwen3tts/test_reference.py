@@ -38,9 +38,8 @@ def test_channels_are_averaged_as_numpy_does() -> None:
 def test_a_tone_stays_what_it_is(rate_hz: int, tone_hz: float) -> None:
     resampled = resample(tone(0.5, rate_hz, tone_hz), rate_hz, 24_000)
     expected = tone(0.5, 24_000, tone_hz)
-    middle = slice(500, -500)
     assert abs(len(resampled) - len(expected)) <= 1
-    assert (resampled[: len(expected)] - expected)[middle].abs().max() < 1e-6
+    assert (resampled[500:11_500] - expected[500:11_500]).abs().max() < 1e-6
 
 
 def test_what_the_new_rate_cannot_hold_is_gone() -> None:
@@ -52,7 +51,7 @@ def test_what_the_new_rate_cannot_hold_is_gone() -> None:
 def test_odd_rates_are_resampled(rate_hz: int) -> None:
     samples = prepare_reference(tone(0.3, rate_hz), rate_hz).samples
     assert abs(len(samples) - 7200) <= 1
-    assert (samples[500:7000] - tone(0.3, 24_000)[500:7000]).abs().max() < 1e-6
+    assert (samples[500:6700] - tone(0.3, 24_000)[500:6700]).abs().max() < 1e-6
 
 
 def test_of_a_long_recording_the_part_with_most_speech_is_taken() -> None:
@@ -61,7 +60,7 @@ def test_of_a_long_recording_the_part_with_most_speech_is_taken() -> None:
     reference = prepare_reference(torch.cat((quiet, speech, quiet)), 24_000)
     assert torch.equal(reference.samples, speech)
     (note,) = reference.notes
-    assert "120 s long; 60 s from 30.0 s on were used" in note and "transcript" in note
+    assert "120 s long; 60 s of it, from 30.0 s on, were used" in note and "transcript" in note
 
 
 def test_of_a_batch_the_first_that_is_not_silent_is_taken() -> None:
