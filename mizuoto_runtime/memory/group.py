@@ -189,16 +189,17 @@ class WeightGroup:
             self._placed_block = block
             self._placed_version = block._version
 
-    def leave(self, absent: Absent = None) -> int:
+    def leave(self, absent: Absent = None, *, rewritten: bool = False) -> int:
         """Let the device's block go; returns its bytes. What was changed there is copied back first.
 
-        absent: makes what hangs in the modules instead of the host's tensors, where a device is strict.
+        absent: makes what hangs in the modules instead of the host's tensors, where a device is strict. rewritten:
+        whether something was changed of which torch doesn't know.
         """
         if self._placed_block is None:
             return 0
         size_bytes = self.size_bytes
         with torch.inference_mode(False), torch.no_grad():
-            rewritten = self._placed_block._version != self._placed_version
+            rewritten = rewritten or self._placed_block._version != self._placed_version
             hosts = [self._brought_back(entry, rewritten=rewritten) for entry in self.entries]
             hanging = [host if absent is None or host is None else absent(host) for host in hosts]
         stays = all(host is entry.host for entry, host in zip(self.entries, hosts, strict=True))
@@ -231,8 +232,11 @@ class WeightGroup:
                     container[key] = in_ram(hanging)
 
     def is_current(self) -> bool:
-        """Whether each tensor still hangs where the group knows it, as large as it was, or a placeholder of it."""
-        return all(
+        """Whether each tensor still hangs where the group knows it, as large as it was, or a placeholder of it.
+
+        Also, that the host block is where they lie: setting a weight's `data` moves it elsewhere.
+        """
+        return self._is_where_it_was_packed() and all(
             hanging is not None
             and (in_ram(hanging) is entry.host or hanging is entry.placed)
             and extent_bytes(entry.host) == size
@@ -240,6 +244,12 @@ class WeightGroup:
             for place in entry.places
             for hanging in (place.get(),)
         )
+
+    def _is_where_it_was_packed(self) -> bool:
+        if self.host_block is None:
+            return True
+        block = self.host_block.untyped_storage().data_ptr()
+        return all(entry.host.untyped_storage().data_ptr() == block for entry in self.entries)
 
     def _brought_back(self, entry: Entry, *, rewritten: bool) -> Tensor | None:
         """The entry's tensor in RAM with what was changed on the device; None if it's no longer there."""

@@ -87,10 +87,14 @@ class ModelHandle:
         """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
         return self._users > 1 and self.allotment is not None
 
+    def is_on(self, device: Device) -> bool:
+        """Whether something of the handle is on `device`."""
+        residence = self.residence
+        return residence is not None and residence.device is device
+
     def placed_on(self, device: Device) -> bool:
         """Whether the handle has what it was given of `device`."""
-        residence = self.residence
-        return self.allotment is not None and residence is not None and residence.device is device
+        return self.allotment is not None and self.is_on(device)
 
     @property
     def device_name(self) -> str:
@@ -220,13 +224,17 @@ class ModelHandle:
             self.marks[module] = mark
 
     def replace(self, module: nn.Module) -> None:
-        """Put other weights in the component's place (H4); marks go with the old ones."""
+        """Put other weights in the component's place (H4); marks go with the old ones.
+
+        The same module again: its weights were changed in a way that torch doesn't count, as through `weight.data`.
+        """
         with self.lock:
             self._require_idle("replace its weights")
-            self._forget_division()
-            self.module = module
-            self.marks.clear()
-            self.usage = Usage()
+            self._forget_division(rewritten=True)
+            if module is not self.module:
+                self.module = module
+                self.marks.clear()
+                self.usage = Usage()
 
     def begin(self, device: Device, pins: Pins) -> Residence:
         """The residence on `device`; a new one if the handle was elsewhere."""
@@ -271,14 +279,14 @@ class ModelHandle:
                 freed += self.unload()
             return freed
 
-    def unload(self) -> int:
-        """Leave the device with everything; returns the bytes let go of."""
+    def unload(self, *, rewritten: bool = False) -> int:
+        """Leave the device with everything; returns the bytes let go of. rewritten: bring every weight back."""
         with self.lock:
             if self.residence is None:
                 return 0
             self.learn()
             self.allotment = None
-            freed = self.residence.leave()
+            freed = self.residence.leave(rewritten=rewritten)
             self.residence = None
             self.cap = None
             self._sizes = None
@@ -340,9 +348,9 @@ class ModelHandle:
             self._owning = frozenset(id(part) for part in self.module.modules() if part._parameters or part._buffers)
         return self._owning
 
-    def _forget_division(self) -> None:
+    def _forget_division(self, *, rewritten: bool = False) -> None:
         """Leave, and hang every weight in RAM, also where placeholders hung; divided anew when next needed."""
-        self.unload()
+        self.unload(rewritten=rewritten)
         if self._division is not None:
             for group in self._division.groups:
                 group.restore()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from .allotment import Allotment, allot, least_bytes
 from .calibration import Calibration
@@ -24,11 +23,11 @@ from .policy import VramPolicy
 from .ram import Candidate, relieve_plan
 from .report import ManagerFacts, device_facts, policy_facts
 from .room import Room
+from .turns import Turns
 from .working import WorkingMemory
 from .workspace import TorchPeaks, WorkingMemoryMeter
 
 LOG = logging.getLogger(__name__)
-POLL_SECONDS = 0.05
 
 
 class ModelManager:
@@ -58,7 +57,7 @@ class ModelManager:
         self._policy = policy
         self.room = Room(host, lambda: self.policy, self.memory)
         self._placing = threading.RLock()
-        self._released = threading.Condition()
+        self._turns = Turns(self.room)
         self._clock = 0
         host.connect(self)
 
@@ -109,22 +108,30 @@ class ModelManager:
         self.adopt(handles)
         if self.before_load is not None:
             self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
+        with ExitStack() as using:
+            if device.plain:
+                using.enter_context(self._using(handles, device))
+            else:
+                with self._turns.turn(handles, memory_bytes, device, phase, self._policy().wait_seconds):
+                    using.enter_context(self._using(handles, device))
+                    self._place(handles, memory_bytes, device, phase)
+            with running(phase):
+                yield
+
+    @contextmanager
+    def _using(self, handles: Sequence[ModelHandle], device: Device) -> Iterator[None]:
+        """The block uses `handles`, so that they don't yield."""
         for handle in handles:
             handle.enter()
         try:
-            if not device.plain:
-                self._wait_for_room(handles, memory_bytes, device, phase)
-                self._place(handles, memory_bytes, device, phase)
-            with running(phase):
-                yield
+            yield
         finally:
             self._clock += 1
             for handle in handles:
                 handle.leave(self._clock)
             if not device.plain:
                 self.host.ended(handles, device)
-            with self._released:
-                self._released.notify_all()
+            self._turns.ended()
 
     def give_way(self, size_bytes: int, device: str) -> int:
         """Let idle handles on `device` go, in their order, until `size_bytes` are freed; returns the bytes (Y1, Y3)."""
@@ -152,9 +159,8 @@ class ModelManager:
             return False
         with self._placing, self.working.meter.moving(device):
             changed = self.room.unload_idle(device, handles) + self.host.free_all(device) > 0
-            slots = slots_of(handles, self._policy().side_streams)
             for handle in handles:
-                least = handle.minimum_bytes(slots)
+                least = handle.minimum_bytes(1)
                 had = max(handle.held_bytes, handle.allotted_bytes)
                 if had > least and not handle.busy:
                     handle.cap = Cap(max(had // 2, least))
@@ -238,12 +244,14 @@ class ModelManager:
         same = all(handle.allotment is present and handle.placed_on(device) for handle in handles)
         if present is not None and same and present.suits(handles, budget_bytes, limits, policy.mode):
             return present
-        slots = slots_of(handles, policy.side_streams)
-        allotment = allot(handles, budget_bytes, slots, limits, policy.mode)
-        if not allotment.fits:
+        for slots in range(slots_of(handles, policy.side_streams), 0, -1):
+            allotment = allot(handles, budget_bytes, slots, limits, policy.mode)
+            if allotment.fits:
+                break
+        else:
             LOG.warning(
                 "%s need at least %s bytes on %s, %s are free; trying all the same",
-                ", ".join(handle.name for handle in handles), f"{least_bytes(handles, slots):,}", device.name,
+                ", ".join(handle.name for handle in handles), f"{least_bytes(handles, 1):,}", device.name,
                 f"{max(budget_bytes, 0):,}",
             )  # fmt: skip
         return allotment
@@ -261,18 +269,6 @@ class ModelManager:
             "size_mb": _mb(handle.size_bytes),
         }
         return explanation | ({"gave_up_for": handle.gave_up_for} if handle.gave_up_for else {})
-
-    def _wait_for_room(
-        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
-    ) -> None:
-        """Wait while another request holds what even the minimum needs (B6), at most `wait_seconds`."""
-        policy = self._policy()
-        deadline = time.monotonic() + policy.wait_seconds
-        mine = phase.all_handles() | set(handles)
-        while time.monotonic() < deadline and self.room.is_short(handles, memory_bytes, device, mine):
-            phase.check()
-            with self._released:
-                self._released.wait(POLL_SECONDS)
 
     @staticmethod
     def _used(handles: Sequence[ModelHandle], phase: RunningPhase) -> list[ModelHandle]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from .allotment import least_bytes
 from .device import Device
-from .handle import ModelHandle, slots_of
+from .handle import ModelHandle
 from .host import Host
 from .host_memory import HostMemory
 from .policy import VramPolicy
@@ -39,8 +39,8 @@ class Room:
             return list(self._handles)
 
     def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
-        """The least of a device on which a phase with these handles works (U6)."""
-        return least_bytes(handles, slots_of(handles, self._policy().side_streams))
+        """The least of a device on which a phase with these handles works (U6): one copy at a time."""
+        return least_bytes(handles, 1)
 
     def reserve_bytes(self, device: Device, memory_bytes: int = 0) -> int:
         """What stays free on `device` beside `memory_bytes` of working memory.
@@ -64,8 +64,8 @@ class Room:
     @staticmethod
     def _given_back_bytes(handles: Sequence[ModelHandle], device: Device) -> int:
         """What `device` would have more of without `handles`: not the slots that others stream through too."""
-        there = [handle.residence for handle in handles if handle.device_name == device.name]
-        residences = [residence for residence in there if residence is not None]
+        there = [handle.residence for handle in handles]
+        residences = [residence for residence in there if residence is not None and residence.device is device]
         streamers = {residence.streamer for residence in residences if residence.streamer is not None}
         slots = sum(streamer.size_bytes for streamer in streamers if set(streamer.users) <= set(residences))
         return slots + sum(residence.loaded_bytes for residence in residences)
@@ -80,14 +80,16 @@ class Room:
 
     def make_room(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order (Y1, Y3)."""
-        policy = self._policy()
-        whole = policy.mode in ("high", "shared")
+        idle = self.idle(device, handles)
+        if not idle:
+            return
+        whole = self._policy().mode in ("high", "shared")
         short_bytes = self.wanted_bytes(handles) - budget_bytes
         needed = self.least_bytes(handles) - budget_bytes
         pays = whole or self._eviction_pays(handles)
         last_used = max(handle.last_used for handle in handles)
         freed = 0
-        for handle in self.idle(device, handles):
+        for handle in idle:
             wanted = short_bytes if pays or handle.last_used < last_used or not last_used else needed
             if freed < wanted:
                 freed += handle.unload() if whole else handle.partially_unload(wanted - freed)
@@ -119,7 +121,7 @@ class Room:
         idle = [
             handle
             for handle in self.handles
-            if handle not in but and not handle.busy and handle.device_name == device.name and handle.held_bytes
+            if handle not in but and not handle.busy and handle.is_on(device) and handle.held_bytes
         ]
         return sorted(idle, key=lambda handle: (handle.whole, handle.model in pinned, handle.last_used))
 
@@ -131,15 +133,23 @@ class Room:
         self._memory.pins.trim()
 
     def is_short(
-        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, mine: set[ModelHandle]
+        self,
+        handles: Sequence[ModelHandle],
+        memory_bytes: int,
+        device: Device,
+        mine: set[ModelHandle],
+        waiting: set[ModelHandle],
     ) -> bool:
-        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share."""
+        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share.
+
+        mine: what their own request uses. waiting: what is used by requests that wait themselves.
+        """
         others = [
             handle
             for handle in self.handles
-            if handle.busy and handle not in mine and handle.held_bytes and handle.device_name == device.name
+            if handle.busy and handle not in mine and handle.held_bytes and handle.is_on(device)
         ]
-        if not others:
+        if waiting.issuperset(others):
             return False
         if any(handle.shares(other) for handle in handles for other in others):
             return True

@@ -27,6 +27,8 @@ class Usage:
 
     def learn(self, gates: Mapping[str, UnitGate], trace: list[str]) -> bool:
         """Take over what the gates counted since the last time, and the order; whether costs have changed."""
+        if not trace:
+            return False
         counted = {name: gate for name, gate in gates.items() if not isinstance(gate, GatheredUnit)}
         most = max((gate.runs for gate in counted.values()), default=0)
         if not most:

@@ -10,7 +10,7 @@ import copy
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
@@ -19,17 +19,17 @@ from torch import nn
 
 from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.memory import current
-from mizuoto_runtime.memory.absent import AbsentWeightError, in_ram
+from mizuoto_runtime.memory.absent import AbsentWeightError
 from mizuoto_runtime.memory.copies import Copies, CopiesAtOnce
 from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
-from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.locks import SimulatedLocks
 from mizuoto_runtime.memory.manager import ModelManager
 from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
 from tests.memory.lazy_copies import LazyCopies
-from tests.memory.tiny import KINDS, STATEFUL, linear, made, output
+from tests.memory.tiny import KINDS, linear, made
+from tests.memory.twins import Held, Host, Open
 
 DEVICES = ("sim:0", "sim:1")
 MOST_HANDLES = 4
@@ -44,61 +44,6 @@ FAULT = st.none() | st.none() | st.tuples(st.sampled_from(["allocation", "cancel
 Fault = tuple[str, int] | None
 
 
-@dataclass(eq=False)
-class Held:
-    """A handle, and its twin on the plain CPU. Handles on one module share a twin."""
-
-    handle: ModelHandle
-    twin: nn.Module
-    kind: str
-
-    @property
-    def module(self) -> nn.Module:
-        return self.handle.module
-
-    def compare(self) -> None:
-        """Call both."""
-        try:
-            found = output(self.module)
-        except BaseException:
-            if self.kind == STATEFUL:
-                self._catch_up()
-            raise
-        assert torch.equal(found, output(self.twin)), f"{self.kind} gives another output"
-
-    def _catch_up(self) -> None:
-        """A call was broken off: what it did to the buffers stays done."""
-        for mine, other in zip(self.twin.buffers(), self.module.buffers(), strict=True):
-            mine.copy_(other)
-
-    def true_weights(self) -> None:
-        """What hangs in RAM, or what a placeholder there stands for, is what the twin has."""
-        for part, other in zip(self.module.modules(), self.twin.modules(), strict=True):
-            for container, twins in ((part._parameters, other._parameters), (part._buffers, other._buffers)):
-                for key, tensor in twins.items():
-                    found = container[key]
-                    assert tensor is found is None or torch.equal(in_ram(found), tensor), f"{key} is another"
-
-
-@dataclass(eq=False)
-class Open:
-    """A phase that runs."""
-
-    stack: ExitStack
-    held: list[Held]
-
-
-class Host(StandaloneHost):
-    """Phases run on `name`. Idle memory of its own: none, but it notes what it was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = DEVICES[0]
-
-    def device(self) -> str:
-        return self.name
-
-
 class Machine(RuleBasedStateMachine):
     """steps: of all machines so far."""
 
@@ -107,7 +52,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.policy = VramPolicy(reserve_bytes=0, wait_seconds=0.0)
-        self.host = Host()
+        self.host = Host(DEVICES[0])
         self.open: list[Open] = []
         self.held: list[Held] = []
         self.seed = 0
@@ -209,6 +154,25 @@ class Machine(RuleBasedStateMachine):
         if not held.handle.busy:
             assert held.handle.held_bytes == 0
             held.true_weights()
+
+    @rule(number=NUMBER, size_bytes=BYTES)
+    def host_takes(self, number: int, size_bytes: int) -> None:
+        with self._frees() as freed:
+            freed.append(self.manager.let_go(self._one(number).handle, size_bytes))
+
+    @rule(size_bytes=BYTES)
+    def host_asks(self, size_bytes: int) -> None:
+        idle = [held.handle for held in self.held if not held.handle.busy and held.handle.is_on(self._device())]
+        with self._frees() as freed:
+            freed.append(self.manager.give_way(size_bytes, self.host.name))
+        assert freed[0] >= size_bytes or not any(handle.held_bytes for handle in idle)
+
+    @rule()
+    def report(self) -> None:
+        facts = self.manager.facts(DEVICES)["devices"]
+        assert {fact["name"]: fact["held_bytes"] for fact in facts} == {
+            device.name: device.held_bytes() for device in self._simulated()
+        }
 
     @rule()
     def unload_all(self) -> None:

@@ -45,8 +45,8 @@ class Rig:
     def __init__(self, size_bytes: int, **policy: object) -> None:
         self.devices = DeviceService({"cpu": size_bytes}, strict=True)
         self.host = Host()
-        in_force = VramPolicy(**{"reserve_bytes": 0, **policy})  # type: ignore[arg-type]
-        self.manager = ModelManager(self.host, self.devices, lambda: in_force)
+        self.policy = VramPolicy(**{"reserve_bytes": 0, **policy})  # type: ignore[arg-type]
+        self.manager = ModelManager(self.host, self.devices, lambda: self.policy)
 
     @property
     def device(self) -> SimulatedDevice:

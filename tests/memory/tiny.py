@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.types import Kind
 from tests.memory.modules import old_weight_norm
 
 WIDTH = 128
@@ -161,3 +163,13 @@ INPUTS = torch.randn(2, 3, WIDTH, generator=torch.Generator().manual_seed(9))
 def output(module: nn.Module) -> Tensor:
     result: Tensor = module(INPUTS)
     return result
+
+
+def component(kind: str = "plain", order: Kind = "sequence", seed: int = 1) -> ModelHandle:
+    """A handle on a module of that kind."""
+    return ModelHandle(f"{kind} {seed}", made(kind, seed), order)
+
+
+UNIT = component().costs()[0].size_bytes
+SIZE = component().size_bytes
+FIXED = SIZE - 4 * UNIT
