@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from .engines.chain import speak_chain
@@ -181,7 +182,6 @@ class Session:
         finally:
             ctx.close()
             model.last_used_s = time.monotonic()
-            self.manager.release(model.handles)
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
 
     def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:
@@ -225,11 +225,13 @@ def finished(artifact: Artifact) -> Output:
 def _manager(settings: Settings, host: Host | None) -> ModelManager:
     simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
     host = host or StandaloneHost(checked_device(settings.text("compute.device")))
-    devices = DeviceService({"cpu": simulated_bytes} if simulated_bytes else None, strict=True)
     device_type = host.device().partition(":")[0]
-    policy = policy_from(settings, device_type, host.vram_mode() or "normal")
-    cache = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
-    return ModelManager(host, devices, lambda: policy, Calibration(cache / "memory" / "calibration.json"))
+    simulated = host.device() if device_type == "cpu" else "cpu"
+    devices = DeviceService({simulated: simulated_bytes} if simulated_bytes else None, strict=True)
+    policies = cache(lambda mode: policy_from(settings, device_type, mode))
+    folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
+    calibration = Calibration(folder / "memory" / "calibration.json")
+    return ModelManager(host, devices, lambda: policies(host.vram_mode() or "normal"), calibration)
 
 
 def _load(engines: Engines, files: ModelFiles, devices: DeviceService) -> LoadedModel:

@@ -77,6 +77,7 @@ class PhaseNode(DeclaredNode):
     """Runs one phase of an engine."""
 
     @classmethod
+    @bridge.comfys_out_of_memory()
     @writable_errors()
     def execute(cls, **values: object) -> io.NodeOutput:
         spec = engine_spec(cls.declaration.engine)

@@ -9,9 +9,11 @@ import torch
 from mizuoto_runtime.errors import Cancelled, InputError, UnknownName
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.memory.phase import Callbacks
+from mizuoto_runtime.memory.ram import GB, Ram
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Artifact, Audio, Progress
+from tests.engines.lmcodec.test_lmcodec import ENGINES as LMCODEC
 
 
 @pytest.fixture
@@ -113,3 +115,22 @@ def test_progress_comes_step_by_step_and_a_cancel_ends_the_phase(session: Sessio
         session.speak(files, SpeakRequest(text="abcdefgh"), Callbacks(steps.append, check))
     assert [step.done for step in steps] == [0, 1, 2]
     assert all(not handle.busy for handle in session.open(files).handles)
+
+
+def test_models_that_nobody_uses_are_let_go_of_after_a_while(tmp_path: Path) -> None:
+    session = Session(resolve({"compute.unload_after_minutes": "1"}, {}), ModelLibrary([tmp_path]))
+    loaded = session.open(session.find("dummy", "tones"))
+    assert session.unload_idle() == 0
+    loaded.last_used_s -= 61
+    assert session.unload_idle() == 1
+    assert session.open(session.find("dummy", "tones")) is not loaded
+
+
+def test_where_ram_is_short_idle_models_go_but_not_the_one_that_was_opened(tmp_path: Path) -> None:
+    session = Session(resolve({}, {}), ModelLibrary([tmp_path]), engines=LMCODEC)
+    first = session.open(session.find("lmcodec", "tied"))
+    session.manager.memory.read = lambda: Ram(8 * GB, 0, "test")
+    second = session.open(session.find("lmcodec", "untied-bf16"))
+    session.manager.memory.read = lambda: Ram(8 * GB, 8 * GB, "test")
+    assert session.open(session.find("lmcodec", "untied-bf16")) is second
+    assert session.open(session.find("lmcodec", "tied")) is not first

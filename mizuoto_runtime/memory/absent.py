@@ -26,7 +26,9 @@ class AbsentWeightError(RuntimeError):
 
 
 class AbsentWeight(nn.Parameter):
-    """A weight that is somewhere else. It tells its shape and dtype, and nothing more."""
+    """A weight that is somewhere else. It tells its shape and dtype, and nothing more. host: the weight in RAM."""
+
+    host: Tensor
 
     @classmethod
     def __torch_function__(
@@ -47,5 +49,11 @@ class AbsentWeight(nn.Parameter):
 def absent_weight(host: Tensor) -> Tensor:
     """The placeholder of a parameter or a buffer, on torch's meta device."""
     with torch.inference_mode(False), torch.no_grad():
-        shell = host.detach().to("meta")
-        return AbsentWeight(shell, requires_grad=False)
+        shell = AbsentWeight(host.detach().to("meta"), requires_grad=False)
+        shell.host = host
+        return shell
+
+
+def in_ram(tensor: Tensor) -> Tensor:
+    """What a placeholder stands for; any other tensor itself."""
+    return tensor.host if isinstance(tensor, AbsentWeight) else tensor

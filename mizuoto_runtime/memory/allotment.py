@@ -26,6 +26,9 @@ class Member(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
+    @property
+    def order(self) -> tuple[str, ...]: ...
+
     def costs(self) -> list[UnitCost]: ...
 
 
@@ -83,7 +86,8 @@ def allot(handles: Sequence[Member], budget_bytes: int, slots: int, limits: Limi
     ]
     if mode == "none":
         room = min(room, minimum_bytes(units, slots))
-    chosen = plan(units, room, slots)
+    order = [f"{index}/{name}" for index in partial for name in handles[index].order]
+    chosen = plan(units, room, slots, order)
     resident = tuple(_resident(handle, index, whole, chosen.resident) for index, handle in enumerate(handles))
     kept = sum(unit.size_bytes for unit in units if unit.name in chosen.resident)
     left_out = [unit.size_bytes for unit in units if unit.name not in chosen.resident]

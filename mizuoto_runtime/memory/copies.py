@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .device import Device
+
 
 class Copies(Protocol):
     """ahead: whether copies can run beside the computation, so that copying ahead pays."""
@@ -82,3 +84,9 @@ class CopiesAhead:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         self._last_use[slot] = event
+
+
+def copies_for(device: Device, side_streams: int) -> Copies:
+    """How slots of `device` are filled, with that many copies beside the computation."""
+    ahead = side_streams > 0 and device.torch_device.type == "cuda"
+    return CopiesAhead(device.torch_device, side_streams) if ahead else CopiesAtOnce()

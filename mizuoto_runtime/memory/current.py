@@ -36,18 +36,25 @@ _thread = threading.local()
 
 @contextmanager
 def running(phase: RunningPhase) -> Iterator[None]:
-    """Make `phase` the one that runs on this thread; phases nest."""
-    around = getattr(_thread, "phase", None)
-    _thread.phase = phase
+    """Make `phase` the one that runs on this thread. Phases nest, and may end in any order: generators hold some."""
+    phases = _phases()
+    phases.append(phase)
     try:
         yield
     finally:
-        _thread.phase = around
+        phases[:] = [other for other in phases if other is not phase]
 
 
 def phase() -> RunningPhase | None:
-    """The phase that runs on this thread."""
-    found: RunningPhase | None = getattr(_thread, "phase", None)
+    """The phase that runs on this thread: of those that have not ended, the last that began."""
+    phases = _phases()
+    return phases[-1] if phases else None
+
+
+def _phases() -> list[RunningPhase]:
+    if not hasattr(_thread, "phases"):
+        _thread.phases = []
+    found: list[RunningPhase] = _thread.phases
     return found
 
 

@@ -17,16 +17,26 @@ if TYPE_CHECKING:
     from .streamer import Slot, Streamer
 
 
+TRACED = 512
+
+
 class CountedUnit:
-    """The gate of a resident unit in a handle of which other units stream: it only counts."""
+    """The gate of a resident unit in a handle of which other units stream: it only counts.
 
-    __slots__ = ("runs",)
+    trace: names of units in the order in which they run, the first `TRACED` of them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("name", "runs", "trace")
+
+    def __init__(self, name: str, trace: list[str]) -> None:
+        self.name = name
+        self.trace = trace
         self.runs = 0
 
     def enter(self) -> None:
         self.runs += 1
+        if len(self.trace) < TRACED:
+            self.trace.append(self.name)
 
     def leave(self) -> None:
         """Nothing hangs elsewhere."""
@@ -61,10 +71,14 @@ class StreamedUnit:
     copy's bytes.
     """
 
-    __slots__ = ("ahead", "count", "depth", "group", "host", "outside", "runs", "slot", "streamer", "trained")
+    __slots__ = (
+        "ahead", "count", "depth", "group", "host", "name", "outside", "runs", "slot", "streamer", "trace", "trained"
+    )  # fmt: skip
 
     def __init__(
         self,
+        name: str,
+        trace: list[str],
         group: WeightGroup,
         streamer: Streamer,
         absent: Absent,
@@ -73,6 +87,8 @@ class StreamedUnit:
         ahead: bool,
         pins: Pins,
     ) -> None:
+        self.name = name
+        self.trace = trace
         self.group = group
         self.host = pins.pack(group)
         self.trained = any(entry.host.requires_grad for entry in group.entries)
@@ -97,8 +113,11 @@ class StreamedUnit:
                     f"{self.group.name} streams, so its weights can't be trained: their gradients would be lost; "
                     "unload the component first, or run it under torch.no_grad()"
                 )
+            if len(self.trace) < TRACED:
+                self.trace.append(self.name)
             places = streamer.ready(self)
         except BaseException:
+            streamer.left(self)
             streamer.lock.release()
             raise
         self.depth = 1

@@ -6,6 +6,7 @@ what hangs there: the host's tensor, or one that lies in a device's block. Modul
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .absent import in_ram
 from .device import Device
 
 ALIGNMENT_BYTES = 64
 Absent = Callable[[Tensor], Tensor] | None
+_on_devices: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
 class Place(NamedTuple):
@@ -144,7 +147,7 @@ class WeightGroup:
         if not self.has_host_copy:
             return 0
         for entry in self.entries:
-            entry.host = _shape_of(entry.host)
+            entry.host = shape_of(entry.host)
         self.host_block = None
         return self.size_bytes
 
@@ -176,25 +179,27 @@ class WeightGroup:
             else:
                 for entry, tensor in zip(self.entries, placed, strict=True):
                     raw_bytes(tensor).copy_(raw_bytes(entry.host))
-            hosts = [entry.host if keep_host else _shape_of(entry.host) for entry in self.entries]
+            hosts = [entry.host if keep_host else shape_of(entry.host) for entry in self.entries]
             for entry, tensor, host in zip(self.entries, placed, hosts, strict=True):
                 entry.placed, entry.host = tensor, host
+                _on_devices[id(tensor)] = tensor
                 entry.hang(tensor)
             if not keep_host:
                 self.host_block = None
             self._placed_block = block
             self._placed_version = block._version
 
-    def leave(self, absent: Absent = None) -> int:
+    def leave(self, absent: Absent = None, *, rewritten: bool = False) -> int:
         """Let the device's block go; returns its bytes. What was changed there is copied back first.
 
-        absent: makes what hangs in the modules instead of the host's tensors, where a device is strict.
+        absent: makes what hangs in the modules instead of the host's tensors, where a device is strict. rewritten:
+        whether something was changed of which torch doesn't know.
         """
         if self._placed_block is None:
             return 0
         size_bytes = self.size_bytes
         with torch.inference_mode(False), torch.no_grad():
-            rewritten = self._placed_block._version != self._placed_version
+            rewritten = rewritten or self._placed_block._version != self._placed_version
             hosts = [self._brought_back(entry, rewritten=rewritten) for entry in self.entries]
             hanging = [host if absent is None or host is None else absent(host) for host in hosts]
         stays = all(host is entry.host for entry, host in zip(self.entries, hosts, strict=True))
@@ -219,21 +224,32 @@ class WeightGroup:
             entry.hang(tensor)
 
     def restore(self) -> None:
-        """Hang the host's tensors where placeholders hang."""
+        """Hang weights where their placeholders hang."""
         for entry in self.entries:
             for container, key in entry.places:
                 hanging = Place(container, key).get()
-                if hanging is not None and hanging.is_meta and not entry.host.is_meta:
-                    container[key] = entry.host
+                if hanging is not None:
+                    container[key] = in_ram(hanging)
 
     def is_current(self) -> bool:
-        """Whether each tensor still hangs where the group knows it, as large as it was; placeholders count."""
-        return all(
-            hanging is not None and (hanging is entry.host or hanging.is_meta) and extent_bytes(entry.host) == size
+        """Whether each tensor still hangs where the group knows it, as large as it was, or a placeholder of it.
+
+        Also, that the host block is where they lie: setting a weight's `data` moves it elsewhere.
+        """
+        return self._is_where_it_was_packed() and all(
+            hanging is not None
+            and (in_ram(hanging) is entry.host or hanging is entry.placed)
+            and extent_bytes(entry.host) == size
             for entry, size in zip(self.entries, self._sizes, strict=True)
             for place in entry.places
             for hanging in (place.get(),)
         )
+
+    def _is_where_it_was_packed(self) -> bool:
+        if self.host_block is None:
+            return True
+        block = self.host_block.untyped_storage().data_ptr()
+        return all(entry.host.untyped_storage().data_ptr() == block for entry in self.entries)
 
     def _brought_back(self, entry: Entry, *, rewritten: bool) -> Tensor | None:
         """The entry's tensor in RAM with what was changed on the device; None if it's no longer there."""
@@ -245,7 +261,8 @@ class WeightGroup:
         untouched = current is placed and current.data_ptr() == placed.data_ptr() and not current.is_meta
         if untouched and not entry.host.is_meta:
             if rewritten or not entry.is_parameter:
-                entry.host.copy_(placed)
+                with torch.inference_mode(entry.host.is_inference()):
+                    entry.host.copy_(placed)
             host = entry.host
         else:
             copied = _copy_with_strides(placed) if untouched else current.detach().to("cpu", copy=True)
@@ -260,8 +277,14 @@ def _copy_with_strides(tensor: Tensor) -> Tensor:
     return copied.as_strided(tensor.shape, tensor.stride())
 
 
-def _shape_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("meta").as_strided(tensor.shape, tensor.stride())
+def is_placed(tensor: Tensor) -> bool:
+    """Whether what hangs in a module lies in a device's block: a handle has placed it."""
+    return _on_devices.get(id(tensor)) is tensor
+
+
+def shape_of(tensor: Tensor) -> Tensor:
+    """The tensor's shape, strides and dtype on torch's meta device."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

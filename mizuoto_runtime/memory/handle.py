@@ -44,7 +44,7 @@ class ModelHandle:
     model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
     what it was given, while it has all of that; allotted_bytes: its weights in that, also if placing them failed.
     gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
-    whether a submodule never leaves the CPU.
+    whether a submodule never leaves the CPU. entry: what the application around knows it by, gone when it is.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ModelHandle:
         self.cap: Cap | None = None
         self.usage = Usage()
         self.gave_up_for = ""
+        self.entry: object = None
         self.lock = threading.RLock()
         self.marks: dict[nn.Module, Mark] = {}
         self.residence: Residence | None = None
@@ -69,11 +70,12 @@ class ModelHandle:
         self._costs: list[UnitCost] | None = None
         self._fingerprint: str | None = None
         self._sizes: tuple[int, int] | None = None
+        self._owning: frozenset[int] | None = None
         self._users = 0
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.unload()
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():
+            self._forget_division()
 
     @property
     def busy(self) -> bool:
@@ -84,6 +86,15 @@ class ModelHandle:
     def kept(self) -> bool:
         """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
         return self._users > 1 and self.allotment is not None
+
+    def is_on(self, device: Device) -> bool:
+        """Whether something of the handle is on `device`."""
+        residence = self.residence
+        return residence is not None and residence.device is device
+
+    def placed_on(self, device: Device) -> bool:
+        """Whether the handle has what it was given of `device`."""
+        return self.allotment is not None and self.is_on(device)
 
     @property
     def device_name(self) -> str:
@@ -96,7 +107,6 @@ class ModelHandle:
         """The weights divided into what is fixed and what streams."""
         if self._division is None:
             self._division = divide(self.module, self.marks, self._stays)
-            self._changed()
         return self._division
 
     @property
@@ -170,6 +180,12 @@ class ModelHandle:
             self._costs = [self.usage.cost(unit) for unit in units]
         return self._costs
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the units in the order in which they ran in a phase, once that is known."""
+        names = {unit.name for unit in self.division.units}
+        return tuple(name for name in self.usage.order if name in names)
+
     def minimum_bytes(self, slots: int) -> int:
         """The least with which the handle works alone (U6)."""
         return self.fixed_bytes + minimum_bytes(self.costs(), slots)
@@ -208,13 +224,17 @@ class ModelHandle:
             self.marks[module] = mark
 
     def replace(self, module: nn.Module) -> None:
-        """Put other weights in the component's place (H4); marks go with the old ones."""
+        """Put other weights in the component's place (H4); marks go with the old ones.
+
+        The same module again: its weights were changed in a way that torch doesn't count, as through `weight.data`.
+        """
         with self.lock:
             self._require_idle("replace its weights")
-            self._forget_division()
-            self.module = module
-            self.marks.clear()
-            self.usage = Usage()
+            self._forget_division(rewritten=True)
+            if module is not self.module:
+                self.module = module
+                self.marks.clear()
+                self.usage = Usage()
 
     def begin(self, device: Device, pins: Pins) -> Residence:
         """The residence on `device`; a new one if the handle was elsewhere."""
@@ -223,8 +243,24 @@ class ModelHandle:
             if self.residence is not None and self.residence.device is not device:
                 self._forget_division()
             if self.residence is None:
-                self.residence = Residence(self._fresh_division(), device, pins)
+                self.residence = Residence(self.division, device, pins)
             return self.residence
+
+    def renew(self) -> None:
+        """Divide the weights anew if the module has gained or lost some; before they are placed anew."""
+        with self.lock:
+            if self._division is not None and not self._division.is_current():
+                self._forget_division()
+
+    def shares(self, other: ModelHandle) -> bool:
+        """Whether some module's weights belong to both."""
+        return not self._owners().isdisjoint(other._owners())
+
+    def come_home(self) -> None:
+        """Leave the device, and hang every weight in RAM, for another handle that shares some of them."""
+        with self.lock:
+            if self._division is not None:
+                self._forget_division()
 
     def partially_unload(self, size_bytes: int) -> int:
         """Let go of at least `size_bytes` if the handle holds them: its slots, then units, the last placed first.
@@ -243,14 +279,14 @@ class ModelHandle:
                 freed += self.unload()
             return freed
 
-    def unload(self) -> int:
-        """Leave the device with everything; returns the bytes let go of."""
+    def unload(self, *, rewritten: bool = False) -> int:
+        """Leave the device with everything; returns the bytes let go of. rewritten: bring every weight back."""
         with self.lock:
             if self.residence is None:
                 return 0
             self.learn()
             self.allotment = None
-            freed = self.residence.leave()
+            freed = self.residence.leave(rewritten=rewritten)
             self.residence = None
             self.cap = None
             self._sizes = None
@@ -299,26 +335,27 @@ class ModelHandle:
         """Take over how often each unit ran since the last time."""
         if self.residence is None:
             return
-        if self.usage.learn(self.residence.gates()):
+        if self.usage.learn(self.residence.gates(), self.residence.trace):
             self._changed()
 
     def _changed(self) -> None:
         self._costs = self._sizes = self._fingerprint = None
         self.version += 1
 
-    def _fresh_division(self) -> Division:
-        """The division, made anew if the module has gained or lost tensors since."""
-        if self._division is not None and not self._division.is_current():
-            self._forget_division()
-        return self.division
+    def _owners(self) -> frozenset[int]:
+        """The modules that have weights of their own, by identity."""
+        if self._owning is None:
+            self._owning = frozenset(id(part) for part in self.module.modules() if part._parameters or part._buffers)
+        return self._owning
 
-    def _forget_division(self) -> None:
+    def _forget_division(self, *, rewritten: bool = False) -> None:
         """Leave, and hang every weight in RAM, also where placeholders hung; divided anew when next needed."""
-        self.unload()
+        self.unload(rewritten=rewritten)
         if self._division is not None:
             for group in self._division.groups:
                 group.restore()
-        self._division = None
+        self._division = self._owning = None
+        self._changed()
 
     def _require_idle(self, what: str) -> None:
         if self.busy:

@@ -13,16 +13,29 @@ if TYPE_CHECKING:
     from .pinning import PinHost
     from .policy import VramMode
 
+ALL = 1 << 62
+
+
+class Tenant(Protocol):
+    """What the application around may ask of the runtime. Neither calls the application back."""
+
+    def give_way(self, size_bytes: int, device: str) -> int:
+        """Let idle weights on `device` go, in the runtime's order, until `size_bytes` are freed; returns the bytes."""
+
+    def let_go(self, handle: ModelHandle, size_bytes: int = ALL) -> int:
+        """Let at least so much of this handle go, if it holds that, unless a phase uses it; returns the bytes freed."""
+
 
 class Host(Protocol):
     """What the runtime asks of the application around it. Called on the thread that runs the request.
 
-    shares_device: others use the device too and can't ask for it back, so weights leave it when their phase ends.
     serves: it runs on, so models that nobody uses are let go of after a while.
     """
 
-    shares_device: bool
     serves: bool
+
+    def connect(self, tenant: Tenant) -> None:
+        """The runtime whose handles `claim` will bring."""
 
     def device(self) -> str:
         """Where models run, as torch names it ("cpu", "cuda:0")."""
@@ -33,11 +46,24 @@ class Host(Protocol):
     def free_bytes(self, device: Device) -> int:
         """What may be allocated on `device` now, what torch's allocator holds unused included."""
 
-    def reserve_bytes(self, device: Device) -> int | None:
-        """What must stay free, if the application sees to that; None: `compute.vram_reserve_mb` does."""
+    def reserve_bytes(self, device: Device, memory_bytes: int) -> int | None:
+        """What must stay free beside `memory_bytes` of working memory, if the application says so.
 
-    def make_room(self, size_bytes: int, device: str) -> None:
-        """Let go of idle memory of the application until `size_bytes` more are free on `device`, as far as it can."""
+        None: `compute.vram_reserve_mb` does.
+        """
+
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
+        """`handles` are to be on `device`, with `memory_bytes` of room beside them: enter them into the books.
+
+        short_bytes: what is missing, 0 or less if nothing is; let go of idle memory for that, as far as possible.
+        Returns whether more or less may be free now.
+        """
+
+    def free_all(self, device: Device) -> int:
+        """Memory ran out: let go of all idle memory of the application on `device`; returns the bytes freed."""
+
+    def ended(self, handles: Sequence[ModelHandle], device: Device) -> None:
+        """A phase with these handles is over."""
 
     def pin_host(self) -> PinHost | None:
         """Where page-locked RAM is counted besides; None: `compute.max_pinned_mb` alone decides."""
@@ -51,18 +77,17 @@ class Host(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` is a failed allocation."""
 
-    def placed(self, handles: Sequence[ModelHandle], device: str) -> None:
-        """These handles are on `device` now, or more or less of them than before."""
-
 
 class StandaloneHost:
     """No application around the runtime: the device is its own, and the driver is asked."""
 
-    shares_device = False
     serves = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
+
+    def connect(self, tenant: Tenant) -> None:
+        """Nobody else asks for memory."""
 
     def device(self) -> str:
         return self._device
@@ -73,11 +98,17 @@ class StandaloneHost:
     def free_bytes(self, device: Device) -> int:
         return device.free_bytes()
 
-    def reserve_bytes(self, device: Device) -> int | None:
+    def reserve_bytes(self, device: Device, memory_bytes: int) -> int | None:
         return None
 
-    def make_room(self, size_bytes: int, device: str) -> None:
-        """Nothing else here holds memory."""
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
+        return False
+
+    def free_all(self, device: Device) -> int:
+        return 0
+
+    def ended(self, handles: Sequence[ModelHandle], device: Device) -> None:
+        """Handles stay where they are."""
 
     def pin_host(self) -> PinHost | None:
         return None
@@ -90,6 +121,3 @@ class StandaloneHost:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return is_out_of_memory(error)
-
-    def placed(self, handles: Sequence[ModelHandle], device: str) -> None:
-        """Nobody else keeps books."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from .locks import locks_for
+from .locks import Locks, locks_for
 from .pinning import PinHost, Pins, pin_budget_bytes
 from .policy import VramPolicy
 from .ram import Ram, keep_host_copy, ram, ram_reserve_bytes
@@ -17,12 +17,16 @@ MB = 1 << 20
 
 @dataclass
 class HostMemory:
-    """RAM of this process. read: tells how much there is. device: where phases run, for which copies are locked."""
+    """RAM of this process.
+
+    read: tells how much there is. device: where phases run, for which copies are locked; locks_for: how, by its name.
+    """
 
     policy: Callable[[], VramPolicy]
     device: Callable[[], str]
     pin_host: PinHost | None = None
     read: Callable[[], Ram] = ram
+    locks_for: Callable[[str], Locks] = locks_for
 
     @cached_property
     def total_bytes(self) -> int:
@@ -32,7 +36,7 @@ class HostMemory:
     @cached_property
     def pins(self) -> Pins:
         """What is locked."""
-        return Pins(locks_for(self.device()), self._pin_limit_bytes, self.pin_host)
+        return Pins(self.locks_for(self.device()), self._pin_limit_bytes, self.pin_host)
 
     def _pin_limit_bytes(self) -> int:
         return pin_budget_bytes((self.policy().max_pinned_bytes or 0) // MB, self.total_bytes)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
 GATE = "_mizuoto_gate"
+How = Literal["early", "late", "answered", "guarded"]
 
 
 class Gate(Protocol):
@@ -38,8 +40,15 @@ def answer(module: nn.Module, forward: Callable[..., Any]) -> None:
     module.__class__ = _answered(original_class(module))
 
 
+def guard(module: nn.Module) -> None:
+    """Refuse until `release` to convert `module`, or to hang other weights in it, where parts of it are gated."""
+    if GATE not in module.__dict__:
+        module.__dict__[GATE] = None
+        module.__class__ = _subclass(original_class(module), "guarded", dict)
+
+
 def release(module: nn.Module) -> None:
-    """Undo `intercept` or `answer`."""
+    """Undo `intercept`, `answer` or `guard`."""
     if GATE in module.__dict__:
         del module.__dict__[GATE]
         module.__class__ = original_class(module)
@@ -52,11 +61,11 @@ def original_class(module: nn.Module) -> type[nn.Module]:
 
 def _gated(original: type[nn.Module], early: bool) -> type[nn.Module]:
     """early: the gate also goes before the module's own pre-hooks, which may read weights."""
-    return _subclass((original, early), lambda: _gated_members(original, early))
+    return _subclass(original, "early" if early else "late", lambda: _gated_members(original, early))
 
 
 def _answered(original: type[nn.Module]) -> type[nn.Module]:
-    return _subclass((original, None), lambda: {"forward": run_eagerly(_answer)})
+    return _subclass(original, "answered", lambda: {"forward": run_eagerly(_answer)})
 
 
 def _answer(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -84,15 +93,19 @@ def _gated_members(original: type[nn.Module], early: bool) -> dict[str, Any]:
     return {"forward": forward, **({"__call__": run_eagerly(call)} if early else {})}
 
 
-def _subclass(key: tuple[type[nn.Module], bool | None], members: Callable[[], dict[str, Any]]) -> type[nn.Module]:
-    """The subclass for a key, kept while a module is of it: a parametrised module's class would keep the module."""
-    made = _made.get(key)
-    if made is None:
-        made = _made[key] = _new_subclass(key[0], members())
-    return made
+def _subclass(
+    original: type[nn.Module], how: How, members: Callable[[], dict[str, Any]]
+) -> type[nn.Module]:
+    """The subclass of a kind, kept while a module is of it: a parametrised module's class would keep the module."""
+    made = _made.setdefault(original, weakref.WeakValueDictionary())
+    kind = made.get(how)
+    if kind is None:
+        kind = made[how] = _new_subclass(original, members())
+    return kind
 
 
-_made: weakref.WeakValueDictionary[tuple[type[nn.Module], bool | None], type[nn.Module]] = weakref.WeakValueDictionary()
+_Kinds = weakref.WeakValueDictionary[How, type[nn.Module]]
+_made: weakref.WeakKeyDictionary[type[nn.Module], _Kinds] = weakref.WeakKeyDictionary()
 
 
 def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn.Module]:
@@ -104,16 +117,22 @@ def _new_subclass(original: type[nn.Module], members: dict[str, Any]) -> type[nn
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _reduce,
         "_apply": _refuse_conversion,
+        "__setattr__": _set_attribute,
+        "load_state_dict": _load_state_dict,
     }
     return type(original.__name__, (original,), common | members)
 
 
 def run_eagerly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function so that torch.compile never traces into it (S8): the same mark as torch.compiler.disable's.
+    """Mark a function so that torch.compile leaves it and whatever it calls alone (S8).
 
-    That function itself would import all of the compiler.
+    As torch.compiler.disable does, which would import all of the compiler. Before torch 2.7 only the call is marked.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "_FrameExecStrategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     return function
 
 
@@ -145,7 +164,25 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 
 def _refuse_conversion(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-    raise RuntimeError(
-        f"the weights of this {original_class(module).__name__} are being streamed, so they can't be converted or "
-        "moved; unload the model first, or use handle.replace(module)"
+    raise _refusal(module)
+
+
+def _set_attribute(module: nn.Module, name: str, value: Any) -> None:
+    """A new weight would hang there until the unit is left, and be gone."""
+    present = module._parameters.get(name)
+    if isinstance(value, nn.Parameter) and present is not None and present is not value:
+        raise _refusal(module)
+    original_class(module).__setattr__(module, name, value)
+
+
+def _load_state_dict(module: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    if assign:
+        raise _refusal(module)
+    return original_class(module).load_state_dict(module, state_dict, strict)
+
+
+def _refusal(module: nn.Module) -> RuntimeError:
+    return RuntimeError(
+        f"the weights of this {original_class(module).__name__} are being streamed, so they can't be converted, moved "
+        "or exchanged; unload the model first, or use handle.replace(module)"
     )

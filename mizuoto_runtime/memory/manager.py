@@ -7,35 +7,35 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from .allotment import Allotment, allot, least_bytes
 from .calibration import Calibration
-from .copies import Copies, CopiesAhead, CopiesAtOnce
+from .copies import copies_for
 from .current import RunningPhase, running
 from .device import Device, DeviceService
 from .handle import Cap, ModelHandle, slots_of
-from .host import Host
+from .host import ALL, Host
 from .host_memory import HostMemory
 from .placing import Placement, place
 from .policy import VramPolicy
 from .ram import Candidate, relieve_plan
 from .report import ManagerFacts, device_facts, policy_facts
 from .room import Room
+from .turns import Turns
 from .working import WorkingMemory
 from .workspace import TorchPeaks, WorkingMemoryMeter
 
 LOG = logging.getLogger(__name__)
-POLL_SECONDS = 0.05
 
 
 class ModelManager:
     """All handles of the process.
 
     policy: read at each phase, so that a changed setting applies to the next one. before_load: told of the handles
-    that a phase needs at once, those around it included, and of its working memory in bytes.
+    that a phase needs at once, those around it included, and of its working memory in bytes. copies_for: how slots are
+    filled, for a device and a number of side streams.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class ModelManager:
         self.host = host
         self.devices = devices
         self.before_load: Callable[[Sequence[ModelHandle], int], None] | None = None
+        self.copies_for = copies_for
         self.memory = HostMemory(lambda: self.policy, host.device, host.pin_host())
         self.working = WorkingMemory(
             calibration or Calibration(None), TorchPeaks().label, lambda: self.policy.kv_cache, meter
@@ -56,8 +57,9 @@ class ModelManager:
         self._policy = policy
         self.room = Room(host, lambda: self.policy, self.memory)
         self._placing = threading.RLock()
-        self._released = threading.Condition()
+        self._turns = Turns(self.room)
         self._clock = 0
+        host.connect(self)
 
     @property
     def device(self) -> Device:
@@ -73,7 +75,7 @@ class ModelManager:
         """What is known without waiting: the policy, and the device where phases run, then `devices`."""
         return ManagerFacts(
             device=self.host.device(),
-            shares_device=self.host.shares_device,
+            shares_device=self.host.reserve_bytes(self.device, 0) is not None,
             policy=policy_facts(self._policy()),
             reserve_bytes=self.room.reserve_bytes(self.device),
             devices=device_facts(self.devices, (self.host.device(), *devices)),
@@ -91,7 +93,7 @@ class ModelManager:
 
     def adopt(self, handles: Sequence[ModelHandle]) -> None:
         """Take handles into the books."""
-        self.room.handles.update(handles)
+        self.room.adopt(handles)
 
     @contextmanager
     def load(self, handles: Sequence[ModelHandle], memory_bytes: int, phase: RunningPhase) -> Iterator[None]:
@@ -106,30 +108,49 @@ class ModelManager:
         self.adopt(handles)
         if self.before_load is not None:
             self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
+        with ExitStack() as using:
+            if device.plain:
+                using.enter_context(self._using(handles, device))
+            else:
+                with self._turns.turn(handles, memory_bytes, device, phase, self._policy().wait_seconds):
+                    using.enter_context(self._using(handles, device))
+                    self._place(handles, memory_bytes, device, phase)
+            with running(phase):
+                yield
+
+    @contextmanager
+    def _using(self, handles: Sequence[ModelHandle], device: Device) -> Iterator[None]:
+        """The block uses `handles`, so that they don't yield."""
         for handle in handles:
             handle.enter()
         try:
-            if not device.plain:
-                self._wait_for_room(handles, memory_bytes, device, phase)
-                self._place(handles, memory_bytes, device, phase)
-            with running(phase):
-                yield
+            yield
         finally:
             self._clock += 1
             for handle in handles:
                 handle.leave(self._clock)
-            with self._released:
-                self._released.notify_all()
+            if not device.plain:
+                self.host.ended(handles, device)
+            self._turns.ended()
 
-    def release(self, handles: Sequence[ModelHandle]) -> None:
-        """A phase with `handles` is over: those that no other phase uses go back to RAM if the device is shared."""
-        if self.host.shares_device:
-            with self.working.meter.moving(self.device):
-                for handle in handles:
-                    handle.unload_if_idle()
+    def give_way(self, size_bytes: int, device: str) -> int:
+        """Let idle handles on `device` go, in their order, until `size_bytes` are freed; returns the bytes (Y1, Y3)."""
+        place = self.devices.get(device)
+        with self._placing, self.working.meter.moving(place):
+            return self.room.give_way(size_bytes, place)
+
+    def let_go(self, handle: ModelHandle, size_bytes: int = ALL) -> int:
+        """Let at least so much of this handle go, if it holds that, unless a phase uses it; returns the bytes freed."""
+        with self._placing, self.working.meter.moving(self.devices.get(handle.device_name)), handle.lock:
+            if handle.busy or not handle.held_bytes:
+                return 0
+            whole = self._policy().mode in ("high", "shared") or size_bytes >= handle.held_bytes
+            return handle.unload() if whole else handle.partially_unload(size_bytes)
 
     def after_oom(self, handles: Sequence[ModelHandle]) -> bool:
         """Make room after a failed allocation: everything idle leaves, `handles` may hold half of what they held (O1).
+
+        Called when their phase has ended. Those that another phase uses stay as they are.
 
         Returns whether anything is different now, so that trying again makes sense.
         """
@@ -137,12 +158,11 @@ class ModelManager:
         if device.plain:
             return False
         with self._placing, self.working.meter.moving(device):
-            changed = self.room.unload_idle(device, handles) > 0
-            slots = slots_of(handles, self._policy().side_streams)
+            changed = self.room.unload_idle(device, handles) + self.host.free_all(device) > 0
             for handle in handles:
-                least = handle.minimum_bytes(slots)
+                least = handle.minimum_bytes(1)
                 had = max(handle.held_bytes, handle.allotted_bytes)
-                if had > least and not handle.kept:
+                if had > least and not handle.busy:
                     handle.cap = Cap(max(had // 2, least))
                     handle.allotment = None
                     changed = True
@@ -178,27 +198,39 @@ class ModelManager:
         with self._placing, self.working.meter.moving(device):
             phase.check()
             movable = [handle for handle in handles if not handle.kept]
-            budget = self._give_room(movable, memory_bytes, device) if movable else 0
+            budget = self._give_room(movable, memory_bytes, device, phase) if movable else 0
             for handle in handles:
                 if not handle.whole:
                     phase.partial[handle.name] = self._explanation(handle, budget, memory_bytes)
-            self.host.placed(movable, device.name)
 
-    def _give_room(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
+    def _give_room(
+        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
+    ) -> int:
         """Place the handles within their budget, and return that."""
         policy = self._policy()
+        unplaced = [handle for handle in handles if not handle.placed_on(device)]
+        self.room.separate(unplaced)
+        for handle in unplaced:
+            handle.renew()
         for handle in handles:
             handle.learn()
+        wanted = self.room.wanted_bytes(handles)
         budget = self.room.budget_bytes(handles, memory_bytes, device)
-        wanted = sum(handle.size_bytes for handle in handles)
-        if budget < wanted and policy.mode != "none":
-            self.room.make_room(handles, wanted - budget, device)
+        if budget < wanted:
+            self.room.make_room(handles, budget, device)
+            budget = self.room.budget_bytes(handles, memory_bytes, device)
+        if self.host.claim(self._used(handles, phase), memory_bytes, wanted - budget, device):
             budget = self.room.budget_bytes(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
         place(
             handles,
             allotment,
-            Placement(device, self.memory.keeps_copies, lambda: self._copies(device), self.memory.pins),
+            Placement(
+                device,
+                self.memory.keeps_copies,
+                lambda: self.copies_for(device, policy.side_streams),
+                self.memory.pins,
+            ),
         )
         return budget
 
@@ -209,22 +241,24 @@ class ModelManager:
         if policy.mode == "low":
             limits = tuple(min(limit, handle.size_bytes // 2) for limit, handle in zip(limits, handles, strict=True))
         present = handles[0].allotment
-        same = all(handle.allotment is present for handle in handles)
+        same = all(handle.allotment is present and handle.placed_on(device) for handle in handles)
         if present is not None and same and present.suits(handles, budget_bytes, limits, policy.mode):
             return present
-        slots = slots_of(handles, policy.side_streams)
-        allotment = allot(handles, budget_bytes, slots, limits, policy.mode)
-        if not allotment.fits:
+        for slots in range(slots_of(handles, policy.side_streams), 0, -1):
+            allotment = allot(handles, budget_bytes, slots, limits, policy.mode)
+            if allotment.fits:
+                break
+        else:
             LOG.warning(
                 "%s need at least %s bytes on %s, %s are free; trying all the same",
-                ", ".join(handle.name for handle in handles), f"{least_bytes(handles, slots):,}", device.name,
+                ", ".join(handle.name for handle in handles), f"{least_bytes(handles, 1):,}", device.name,
                 f"{max(budget_bytes, 0):,}",
             )  # fmt: skip
         return allotment
 
     def _explanation(self, handle: ModelHandle, budget_bytes: int, memory_bytes: int) -> dict[str, object]:
         """Why a handle is partial, for the output's report (R1)."""
-        policy, reserve = self._policy(), self.room.reserve_bytes(self.device)
+        policy, reserve = self._policy(), self.room.reserve_bytes(self.device, memory_bytes)
         explanation: dict[str, object] = {
             "reason": self._reason(handle, policy),
             "mode": policy.mode,
@@ -236,22 +270,11 @@ class ModelManager:
         }
         return explanation | ({"gave_up_for": handle.gave_up_for} if handle.gave_up_for else {})
 
-    def _wait_for_room(
-        self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
-    ) -> None:
-        """Wait while another request holds what even the minimum needs (B6), at most `wait_seconds`."""
-        policy = self._policy()
-        deadline = time.monotonic() + policy.wait_seconds
-        mine = phase.all_handles() | set(handles)
-        while time.monotonic() < deadline and self.room.is_short(handles, memory_bytes, device, mine):
-            phase.check()
-            with self._released:
-                self._released.wait(POLL_SECONDS)
-
-    def _copies(self, device: Device) -> Copies:
-        streams = self._policy().side_streams
-        ahead = streams > 0 and device.torch_device.type == "cuda"
-        return CopiesAhead(device.torch_device, streams) if ahead else CopiesAtOnce()
+    @staticmethod
+    def _used(handles: Sequence[ModelHandle], phase: RunningPhase) -> list[ModelHandle]:
+        """`handles`, then those that the phases around this one hold, which mustn't give way for them."""
+        around = phase.all_handles().difference(handles)
+        return [*handles, *sorted((handle for handle in around if handle.held_bytes), key=lambda handle: handle.name)]
 
     def _reason(self, handle: ModelHandle, policy: VramPolicy) -> str:
         if policy.mode in ("low", "none"):

@@ -57,7 +57,7 @@ class PhaseContext:
     id: PhaseId = field(default_factory=PhaseId)
     applied: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _open: list[ExitStack] = field(default_factory=list)
+    _open: list[tuple[ExitStack, RunningPhase]] = field(default_factory=list)
     _components: dict[str, ComponentMemory] = field(default_factory=dict)
     _streamed_bytes: int = 0
     _partial: dict[str, Mapping[str, object]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class PhaseContext:
         self.check()
         running = RunningPhase(self.check, handles=tuple(handles), outer=current.phase())
         loaded = ExitStack()
-        self._open.append(loaded)
+        self._open.append((loaded, running))
         working, device = self.manager.working, self.manager.device
         key = working.key(self.id, step, handles, device, memory)
         try:
@@ -91,15 +91,24 @@ class PhaseContext:
                 yield
             self._note(handles)
         finally:
-            loaded.close()
-            self._open = [other for other in self._open if other is not loaded]
-            self._streamed_bytes += running.streamed_bytes
-            self._partial.update(running.partial)
+            self._end(loaded, running)
 
     def close(self) -> None:
         """The phase is over: end the blocks of `use` that were never left."""
-        for loaded in reversed(self._open):
-            loaded.close()
+        for loaded, running in reversed(self._open):
+            self._note(running.handles)
+            self._end(loaded, running)
+
+    def _end(self, loaded: ExitStack, running: RunningPhase) -> None:
+        loaded.close()
+        self._open = [block for block in self._open if block[1] is not running]
+        self._take_over(running)
+        running.handles = ()
+
+    def _take_over(self, running: RunningPhase) -> None:
+        self._streamed_bytes += running.streamed_bytes
+        running.streamed_bytes = 0
+        self._partial.update(running.partial)
 
     def run(
         self,
@@ -164,6 +173,9 @@ class PhaseContext:
 
     def memory_report(self) -> MemoryReport:
         """What the handles used so far hold."""
+        for _, running in self._open:
+            self._note(running.handles)
+            self._take_over(running)
         return MemoryReport(
             device=self.device,
             components=dict(self._components),

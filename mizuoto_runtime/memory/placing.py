@@ -48,7 +48,7 @@ def place(handles: Sequence[ModelHandle], allotment: Allotment, placement: Place
     ]
     _release_slots([residence for _, residence in pairs], partial, allotment)
     for _, residence in pairs:
-        residence.place_fixed(keep_host=keep_host)
+        residence.place_fixed(keep_host=keep_host or residence in partial)
     _open_slots(partial, allotment, placement)
     for (handle, residence), resident in zip(pairs, allotment.resident, strict=True):
         with handle.lock:

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from .schedule import Schedule, bettered
+
 NODE_LIMIT = 4_000
 CLOSE_ENOUGH = 1.005
 
@@ -42,18 +44,34 @@ class Plan:
         return self.slot_bytes * self.slots
 
 
-def plan(units: Sequence[UnitCost], budget_bytes: int, slots: int = 1) -> Plan:
-    """The residency that copies the fewest bytes. Below the minimum it's that of the minimum, and `fits` is false."""
+def plan(units: Sequence[UnitCost], budget_bytes: int, slots: int = 1, order: Sequence[str] = ()) -> Plan:
+    """The residency that copies the fewest bytes. Below the minimum it's that of the minimum, and `fits` is false.
+
+    order: names of the units as they ran last time, if that is known.
+    """
     if sum(unit.size_bytes for unit in units) <= budget_bytes:
         return Plan(frozenset(unit.name for unit in units), 0, 0, True)
     least_bytes = minimum_bytes(units, slots)
-    best: tuple[float, Plan] | None = None
-    for slot_bytes in sorted({0} | {unit.size_bytes for unit in units if unit.needs_slot}):
-        found = _plan_with_slot(units, max(budget_bytes, least_bytes), slots, slot_bytes)
-        if found is not None and (best is None or found[0] > best[0]):
-            best = found
-    assert best is not None
-    return replace(best[1], fits=budget_bytes >= least_bytes)
+    room = max(budget_bytes, least_bytes)
+    sizes = sorted({0} | {unit.size_bytes for unit in units if unit.needs_slot})
+    found = [choice for size in sizes if (choice := _plan_with_slot(units, room, slots, size)) is not None]
+    schedule = Schedule(order, {unit.name: unit.size_bytes for unit in units if unit.needs_slot})
+    best = _bettered(found, schedule, units, room) if schedule.repeats else max(found, key=lambda choice: choice[0])[1]
+    return replace(best, fits=budget_bytes >= least_bytes)
+
+
+def _bettered(
+    found: Sequence[tuple[float, Plan]], schedule: Schedule, units: Sequence[UnitCost], room_bytes: int
+) -> Plan:
+    """The plan that copies the fewest bytes in the order of the schedule."""
+    gathered = {unit.name: unit.size_bytes for unit in units if not unit.needs_slot}
+    choices: list[tuple[int, float, Plan]] = []
+    for saved, choice in found:
+        kept = choice.resident & gathered.keys()
+        room = room_bytes - choice.reserve_bytes - sum(gathered[name] for name in kept)
+        resident, copied = bettered(schedule, choice.resident - kept, room, choice.slot_bytes, choice.slots)
+        choices.append((copied, -saved, replace(choice, resident=resident | kept)))
+    return min(choices, key=lambda choice: choice[:2])[2]
 
 
 def minimum_bytes(units: Sequence[UnitCost], slots: int = 1) -> int:

@@ -42,7 +42,8 @@ class PinFacts(TypedDict):
 class ManagerFacts(TypedDict):
     """What a manager knows.
 
-    device: where phases run; reserve_bytes: left to others there; policy: VramPolicy's fields.
+    device: where phases run; shares_device: an application around keeps its own reserve there; reserve_bytes: left to
+    others there; policy: VramPolicy's fields.
     """
 
     device: str

@@ -9,7 +9,7 @@ from .absent import absent_weight
 from .device import Device
 from .gates import CountedUnit, GatheredUnit, StreamedUnit, UnitGate
 from .group import Absent, Entry, WeightGroup, moved
-from .intercept import answer, intercept, release
+from .intercept import answer, guard, intercept, release
 from .pinning import Pins
 from .streamer import Streamer
 from .units import Division, Unit
@@ -18,7 +18,8 @@ from .units import Division, Unit
 class Residence:
     """Made when a component comes to a device, gone when it leaves. Every step leaves the books true.
 
-    loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came.
+    loaded_bytes: of weights on the device. streamed_bytes: copied to it since the component came. trace: names of the
+    units that ran since it was last read, in order.
     """
 
     def __init__(self, division: Division, device: Device, pins: Pins) -> None:
@@ -32,6 +33,7 @@ class Residence:
         self._absent: Absent = absent_weight if device.strict else None
         self._placed: list[Unit] = []
         self._gates: dict[str, UnitGate] = {}
+        self.trace: list[str] = []
 
     @property
     def held_bytes(self) -> int:
@@ -52,7 +54,7 @@ class Residence:
     def place_fixed(self, *, keep_host: bool) -> None:
         """Place what is there whenever the component is."""
         division = self.division
-        for group, keep in ((division.fixed, keep_host or bool(division.units)), (division.buffers, True)):
+        for group, keep in ((division.fixed, keep_host), (division.buffers, True)):
             if group.placed_block is None:
                 self._place(group, keep_host=keep)
         if not self.opaque_placed:
@@ -74,7 +76,7 @@ class Residence:
         if self.streamer is None:
             self._close(unit)
         elif unit.name not in self._gates and not unit.gathers:
-            self._open(unit, CountedUnit(), unit.modules[:1])
+            self._open(unit, CountedUnit(unit.name, self.trace), unit.modules[:1])
 
     def stream(self, unit: Unit, *, ahead: bool) -> None:
         """Let a unit that isn't resident stream through the slots, or its rows be gathered."""
@@ -83,21 +85,33 @@ class Residence:
         if unit.gathers:
             gathered = GatheredUnit(unit.group, self._absent, self._count)
             self._gates[unit.name] = gathered
+            guard(self.division.module)
             for module in unit.modules:
                 answer(module, gathered)
             return
         assert self.streamer is not None
-        gate = StreamedUnit(unit.group, self.streamer, self._absent, self._count, ahead=ahead, pins=self.pins)
+        gate = StreamedUnit(
+            unit.name,
+            self.trace,
+            unit.group,
+            self.streamer,
+            self._absent,
+            self._count,
+            ahead=ahead,
+            pins=self.pins,
+        )
         self._open(unit, gate, unit.modules)
 
-    def let_go(self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62) -> int:
+    def let_go(
+        self, keep: frozenset[str] = frozenset(), size_bytes: int = 1 << 62, *, rewritten: bool = False
+    ) -> int:
         """Let resident units go that aren't in `keep`, the last placed first, up to at least `size_bytes`."""
         freed = 0
         for unit in reversed(tuple(self._placed)):
             if freed >= size_bytes:
                 break
             if unit.name not in keep:
-                size = unit.group.leave(self._absent)
+                size = unit.group.leave(self._absent, rewritten=rewritten)
                 self._placed.remove(unit)
                 self._close(unit)
                 self.loaded_bytes -= size
@@ -131,13 +145,13 @@ class Residence:
         streamer, self.streamer = self.streamer, None
         return streamer.leave(self) if streamer is not None else 0
 
-    def leave(self) -> int:
-        """Leave the device with everything; returns the bytes given back."""
-        freed = self.stop_streaming() + self.let_go()
+    def leave(self, *, rewritten: bool = False) -> int:
+        """Leave the device with everything; returns the bytes given back. rewritten: bring every weight back."""
+        freed = self.stop_streaming() + self.let_go(rewritten=rewritten)
         for unit in self.division.units:
             unit.group.hang_host(self._absent)
         for group in (self.division.fixed, self.division.buffers):
-            size = group.leave(self._absent)
+            size = group.leave(self._absent, rewritten=rewritten)
             self.loaded_bytes -= size
             freed += size
         if self.opaque_placed:
@@ -163,6 +177,7 @@ class Residence:
 
     def _open(self, unit: Unit, gate: StreamedUnit | CountedUnit, modules: list[nn.Module]) -> None:
         self._gates[unit.name] = gate
+        guard(self.division.module)
         for module in modules:
             intercept(module, gate)
 
@@ -174,6 +189,8 @@ class Residence:
             gate.streamer.forget([gate])
         for module in unit.modules:
             release(module)
+        if not self._gates:
+            release(self.division.module)
 
     def _count(self, size_bytes: int) -> None:
         self.streamed_bytes += size_bytes

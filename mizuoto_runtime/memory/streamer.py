@@ -115,7 +115,7 @@ class Streamer:
 
     def _fill(self, slot: Slot, unit: StreamedUnit) -> None:
         current.check()
-        self._vacate(slot)
+        self._clear(slot)
         part, _ = slot.prepared(unit)
         self._copies.now(part, unit.host)
         self._hold(slot, unit)
@@ -126,6 +126,14 @@ class Streamer:
         unit.count(unit.group.size_bytes)
         self._slots.remove(slot)
         self._slots.append(slot)
+
+    def _clear(self, slot: Slot) -> None:
+        """Make a slot ready for another copy, once one into it that nobody asked for is done."""
+        self._vacate(slot)
+        if slot.copy is not None:
+            self._copies.wait(slot.copy)
+            self._copies.used(slot)
+            slot.copy = None
 
     def _vacate(self, slot: Slot) -> None:
         if slot.unit is not None:
@@ -156,7 +164,7 @@ class Streamer:
                 return
             slot = next((slot for slot in idle if slot.unit is None), idle[0])
             current.check()
-            self._vacate(slot)
+            self._clear(slot)
             part, _ = slot.prepared(following)
             slot.copy = self._copies.later(part, following.host, slot)
             self._hold(slot, following)

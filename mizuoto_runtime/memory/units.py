@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm
 
-from .group import Entry, Place, WeightGroup, extent_bytes
+from .absent import in_ram
+from .group import Entry, Place, WeightGroup, extent_bytes, is_placed, shape_of
+from .intercept import original_class
 
 MIN_UNIT_BYTES = 1 << 20
 MIN_STREAMED_BYTES = 64 << 10
@@ -90,8 +92,9 @@ class _FlatWeights:
 
 @dataclass
 class _Found:
-    """A distinct tensor, the modules that own it, and whether it is of torch's own kind."""
+    """A distinct tensor, the modules that own it, and whether it is of torch's own kind. key: what hangs, by id."""
 
+    key: int
     entry: Entry
     owners: list[nn.Module]
     plain: bool
@@ -103,7 +106,7 @@ def divide(
     """Divide the weights of `module`. stays: whether a module never leaves the CPU, with everything under it."""
     found = _tensors(module, stays)
     effective = _effective_marks(module, marks)
-    first = next(module.parameters(), None)
+    first = next((in_ram(parameter) for parameter in module.parameters()), None)
     units: list[Unit] = []
     embeddings = [_embedding(part, name, found, effective) for name, part in module.named_modules() if not stays(part)]
     gathered = [unit for unit in embeddings if unit is not None]
@@ -114,12 +117,11 @@ def divide(
         size_bytes = sum(extent_bytes(item.entry.host) for item in members)
         if size_bytes < MIN_STREAMED_BYTES:
             continue
-        streamed.update(id(item.entry.host) for item in members)
+        streamed.update(item.key for item in members)
         group = WeightGroup(name, [item.entry for item in members])
         units.append(Unit(name, group, _gated(root, layers), len(units), effective[root]))
-    streamed.discard(id(first))
-    streamed.update(id(entry.host) for unit in gathered for entry in unit.group.entries)
-    rest = [item for key, item in found.items() if key not in streamed]
+    moving = {id(entry) for unit in (*units, *gathered) for entry in unit.group.entries}
+    rest = [item for item in found.values() if id(item.entry) not in moving]
     return Division(
         module=module,
         fixed=WeightGroup("fixed", [item.entry for item in rest if item.plain and item.entry.is_parameter]),
@@ -162,11 +164,11 @@ def _tensors(module: nn.Module, stays: Callable[[nn.Module], bool]) -> dict[int,
         for container, is_parameter in ((part._parameters, True), (part._buffers, False)):
             for key, tensor in container.items():
                 if tensor is not None:
-                    _note(found, _join(path, key), tensor, Place(container, key), part, is_parameter)
+                    _note(found, _join(path, key), in_ram(tensor), Place(container, key), part, is_parameter)
         if isinstance(part, nn.RNNBase):
             for index, tensor in enumerate(part._flat_weights):
-                if tensor is not None and id(tensor) in found:
-                    found[id(tensor)].entry.places.append(Place(_FlatWeights(part), index))
+                if tensor is not None and id(in_ram(tensor)) in found:
+                    found[id(in_ram(tensor))].entry.places.append(Place(_FlatWeights(part), index))
     return found
 
 
@@ -175,7 +177,8 @@ def _note(
 ) -> None:
     if id(tensor) not in found:
         plain = type(tensor.data) is Tensor and not tensor.is_sparse
-        found[id(tensor)] = _Found(Entry(name, tensor, [], is_parameter), [], plain)
+        host = shape_of(tensor) if is_placed(tensor) else tensor
+        found[id(tensor)] = _Found(id(tensor), Entry(name, host, [], is_parameter), [], plain)
     found[id(tensor)].entry.places.append(place)
     found[id(tensor)].owners.append(owner)
 
@@ -201,7 +204,8 @@ def _streams(module: nn.Module, effective: Mapping[nn.Module, Mark]) -> bool:
 
 def can_gather(module: nn.Module) -> bool:
     """Whether the module does nothing but look up rows of its weight."""
-    return isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward and module.max_norm is None
+    rows_only = isinstance(module, nn.Embedding) and module.max_norm is None
+    return rows_only and original_class(module).forward is nn.Embedding.forward
 
 
 def _embedding(
@@ -210,7 +214,9 @@ def _embedding(
     """The unit of an embedding whose rows may be gathered; None if it's none, or another module reads its weight."""
     if effective[module] != "gather" or not can_gather(module):
         return None
-    item = found[id(module.weight)]
+    weight = module._parameters["weight"]
+    assert weight is not None
+    item = found[id(in_ram(weight))]
     owners: list[nn.Module] = list(dict.fromkeys(item.owners))
     shared = [owner for owner in owners if effective[owner] != "gather" or not can_gather(owner)]
     if shared or not item.plain or owners[0] is not module:
@@ -223,10 +229,10 @@ def _members(layers: Iterable[nn.Module], found: Mapping[int, _Found], taken: se
     owners = {id(part) for layer in layers for part in _belonging(layer)}
     return [
         item
-        for key, item in found.items()
+        for item in found.values()
         if item.plain
         and item.entry.is_parameter
-        and key not in taken
+        and item.key not in taken
         and all(id(owner) in owners for owner in item.owners)
     ]
 
@@ -263,21 +269,24 @@ def _split(units: list[Unit]) -> list[Unit]:
 
 
 def _layers_of(unit: Unit) -> list[Unit]:
-    owners: dict[int, list[Entry]] = {}
-    by_container = {
-        id(container): module for module in unit.modules for container in (module._parameters,)
-    }
+    """The unit divided at its layers, each with what is read in its forward only; the unit itself if it can't be."""
+    layer_of: dict[int, nn.Module] = {}
+    for layer in unit.modules:
+        for part in _belonging(layer):
+            layer_of.setdefault(id(part._parameters), layer)
+    owners: dict[nn.Module | None, list[Entry]] = {}
     for entry in unit.group.entries:
-        module = by_container.get(id(entry.places[0].container))
-        owners.setdefault(id(module), []).append(entry)
-    tied = any(len({id(place.container) for place in entry.places}) > 1 for entry in unit.group.entries)
-    if tied or len(owners) < 2 or id(None) in owners:
+        owners.setdefault(layer_of.get(id(entry.places[0].container)), []).append(entry)
+    tied = any(len({id(place.container) for place in entry.places if isinstance(place.container, dict)}) > 1
+               for entry in unit.group.entries)  # fmt: skip
+    if tied or len(owners) < 2 or None in owners:
         return [unit]
-    modules = {id(module): module for module in unit.modules}
     return [
-        Unit(f"{unit.name}.{index}", WeightGroup(entries[0].name, entries), [modules[key]], unit.order, unit.mark)
-        for index, (key, entries) in enumerate(owners.items())
-    ]
+        Unit(f"{unit.name}.{index}", WeightGroup(entries[0].name, entries), list(_belonging(layer)), unit.order,
+             unit.mark)
+        for index, (layer, entries) in enumerate(owners.items())
+        if layer is not None
+    ]  # fmt: skip
 
 
 def _numbered(units: list[Unit]) -> list[Unit]:

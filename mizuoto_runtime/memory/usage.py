@@ -13,10 +13,11 @@ NOTICEABLE = 0.25
 
 
 class Usage:
-    """passes: how often the busiest unit ran in a phase, once that is known."""
+    """passes: how often the busiest unit ran in a phase, once that is known. order: the units as they ran then."""
 
     def __init__(self) -> None:
         self.passes: float | None = None
+        self.order: tuple[str, ...] = ()
         self._runs: dict[str, float] = {}
 
     def cost(self, unit: Unit) -> UnitCost:
@@ -24,18 +25,23 @@ class Usage:
         runs = self._runs.get(unit.name, EXPECTED_RUNS[unit.mark])
         return UnitCost(unit.name, unit.group.size_bytes, runs, unit.order, not unit.gathers)
 
-    def learn(self, gates: Mapping[str, UnitGate]) -> bool:
-        """Take over what the gates counted since the last time; whether costs have changed."""
+    def learn(self, gates: Mapping[str, UnitGate], trace: list[str]) -> bool:
+        """Take over what the gates counted since the last time, and the order; whether costs have changed."""
+        if not trace:
+            return False
         counted = {name: gate for name, gate in gates.items() if not isinstance(gate, GatheredUnit)}
         most = max((gate.runs for gate in counted.values()), default=0)
         if not most:
             return False
         self.passes = float(most)
-        changed = False
+        changed = not self.order
         for name, gate in counted.items():
             runs = EXPECTED_RUNS["hot"] * gate.runs / most
             gate.runs = 0
             if abs(runs - self._runs.get(name, -1.0)) > NOTICEABLE * runs:
                 self._runs[name] = runs
                 changed = True
+        if changed:
+            self.order = tuple(trace)
+        trace.clear()
         return changed

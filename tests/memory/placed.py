@@ -21,6 +21,7 @@ def place_within(
 ) -> None:
     """Give the handles what is best within `budget_bytes`."""
     for handle in handles:
+        handle.renew()
         handle.learn()
     limits = tuple(handle.limit_bytes(budget_bytes) for handle in handles)
     allotment = allot(handles, budget_bytes, slots, limits, "normal")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.memory.current import RunningPhase
-from mizuoto_runtime.memory.device import DeviceService, SimulatedDevice
+from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.manager import ModelManager
@@ -22,13 +22,13 @@ from tests.memory.modules import WIDTH, Stack, linear
 class Host(StandaloneHost):
     """The only device is a simulated one."""
 
-    def __init__(self, *, shares_device: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.shares_device = shares_device
         self.asked: list[int] = []
 
-    def make_room(self, size_bytes: int, device: str) -> None:
-        self.asked.append(size_bytes)
+    def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> None:
+        if short_bytes > 0:
+            self.asked.append(short_bytes)
 
 
 def component(name: str, layers: int = 4) -> ModelHandle:
@@ -42,11 +42,11 @@ UNIT = component("any").costs()[0].size_bytes
 class Rig:
     """A manager on a simulated device of `size_bytes`."""
 
-    def __init__(self, size_bytes: int, *, shares_device: bool = False, **policy: object) -> None:
+    def __init__(self, size_bytes: int, **policy: object) -> None:
         self.devices = DeviceService({"cpu": size_bytes}, strict=True)
-        self.host = Host(shares_device=shares_device)
-        in_force = VramPolicy(**{"reserve_bytes": 0, **policy})  # type: ignore[arg-type]
-        self.manager = ModelManager(self.host, self.devices, lambda: in_force)
+        self.host = Host()
+        self.policy = VramPolicy(**{"reserve_bytes": 0, **policy})  # type: ignore[arg-type]
+        self.manager = ModelManager(self.host, self.devices, lambda: self.policy)
 
     @property
     def device(self) -> SimulatedDevice:
@@ -139,17 +139,33 @@ def test_a_small_component_is_whole_before_a_large_one() -> None:
     assert rig.device.peak_bytes <= rig.device.size_bytes
 
 
-@pytest.mark.parametrize("shares_device", [True, False])
-def test_weights_leave_a_shared_device_when_their_phase_is_over(shares_device: bool) -> None:
-    rig, handle = Rig(2 * SIZE, shares_device=shares_device), component("h")
+def test_an_idle_handle_lets_go_of_what_it_is_asked_for_and_a_busy_one_of_nothing() -> None:
+    rig, handle = Rig(3 * SIZE), component("h")
     with rig.context().use([handle], 0):
-        pass
-    rig.manager.release([handle])
-    assert (rig.device.held_bytes() == 0) is shares_device
+        assert rig.manager.let_go(handle) == 0
+        assert rig.manager.give_way(UNIT, "cpu") == 0
+        assert handle.whole
+    assert rig.manager.let_go(handle, UNIT) == UNIT == SIZE - handle.held_bytes
+    assert rig.manager.let_go(handle) == SIZE - UNIT
+    assert rig.device.held_bytes() == handle.held_bytes == 0
+
+
+def test_the_application_gets_what_it_asks_for_from_the_least_recently_used() -> None:
+    rig = Rig(4 * SIZE)
+    first, second = component("a"), component("b")
+    for handle in (first, second):
+        with rig.context().use([handle], 0):
+            pass
+    assert rig.manager.give_way(2 * UNIT - 1, "cpu") == 2 * UNIT
+    assert (first.held_bytes, second.held_bytes) == (SIZE - 2 * UNIT, SIZE)
+    assert rig.manager.give_way(SIZE, "cpu") == SIZE
+    assert (first.held_bytes, second.held_bytes) == (0, SIZE - 2 * UNIT)
+    assert rig.manager.give_way(1 << 40, "cpu") == SIZE - 2 * UNIT
+    assert rig.device.held_bytes() == 0
 
 
 def test_a_phase_that_ends_leaves_another_threads_weights_alone() -> None:
-    rig, handle = Rig(SIZE // 2, shares_device=True), component("h")
+    rig, handle = Rig(SIZE // 2), component("h")
     expected = run(handle)
     began, finish, results = threading.Event(), threading.Event(), list[torch.Tensor]()
 
@@ -158,18 +174,34 @@ def test_a_phase_that_ends_leaves_another_threads_weights_alone() -> None:
             began.set()
             finish.wait(20)
             results.append(run(handle))
-        rig.manager.release([handle])
+        rig.manager.let_go(handle)
 
     thread = threading.Thread(target=other)
     thread.start()
     began.wait(20)
     with rig.context().use([handle], 0):
         pass
-    rig.manager.release([handle])
+    assert rig.manager.let_go(handle) == 0
     finish.set()
     thread.join()
     assert len(results) == 1 and torch.equal(results[0], expected)
     assert rig.device.held_bytes() == 0
+
+
+def test_what_was_loaded_in_inference_mode_leaves_outside_of_it() -> None:
+    rig = Rig(4 * SIZE)
+    with torch.inference_mode():
+        handle = component("h")
+        handle.module.register_buffer("calls", torch.zeros(3))
+        handle.replace(handle.module)
+        with rig.context().use([handle], 0):
+            handle.module.calls += 1
+            expected = run(handle)
+    assert not torch.is_inference_mode_enabled()
+    assert rig.manager.let_go(handle) > 0
+    with rig.context().use([handle], 0):
+        assert torch.equal(run(handle), expected)
+        assert torch.equal(handle.module.calls, torch.ones(3))
 
 
 def test_a_plain_cpu_moves_nothing_and_counts_nothing() -> None:

@@ -47,7 +47,7 @@ def test_no_choice_copies_fewer_bytes(units: list[UnitCost], share: float, slots
         assert copied <= 1.02 * best
 
 
-def test_run_once_encoders_stream_before_layers() -> None:
+def test_trap_01_run_once_encoders_stream_before_layers() -> None:
     encoders = [UnitCost(f"encoder.{index}", 40, 1, index) for index in range(32)]
     layers = [UnitCost(f"layer.{index}", 75, 200, 32 + index) for index in range(24)]
     found = plan([*encoders, *layers], 1800 + 40)

@@ -84,7 +84,6 @@ class EncoderConfig:
     used: int
     codebook_size: int
     codebook_dim: int
-    vector: int
     hop_length: int
 
 
@@ -200,6 +199,9 @@ def _encoder(entry: Entry, root: Entry) -> EncoderConfig:
     quantizers = entry.size("num_quantizers", 32, high=MAX_LAYERS)
     semantic = entry.size("num_semantic_quantizers", 1, high=MAX_LAYERS)
     used = root.size("encoder_valid_num_quantizers", 16, high=MAX_LAYERS)
+    vector = entry.size("vector_quantization_hidden_dimension", 256)
+    if entry.size("codebook_dim", width if "codebook_dim" in entry.content else 256) != vector:
+        raise entry.error("codebook_dim", f"isn't vector_quantization_hidden_dimension, {vector}")
     if not semantic < used <= quantizers:
         raise root.error("encoder_valid_num_quantizers", f"is {used}; {semantic + 1} to {quantizers} are needed")
     return EncoderConfig(
@@ -223,8 +225,7 @@ def _encoder(entry: Entry, root: Entry) -> EncoderConfig:
         semantic=semantic,
         used=used,
         codebook_size=entry.size("codebook_size", 2048),
-        codebook_dim=entry.size("codebook_dim", width),
-        vector=entry.size("vector_quantization_hidden_dimension", 256),
+        codebook_dim=vector,
         hop_length=root.size("encode_downsample_rate", 1920),
     )
 

@@ -100,6 +100,11 @@ class Downsampling(nn.Module):
         return y
 
 
+def tile_samples(device: torch.device) -> int:
+    """Samples that the first stages take at once."""
+    return TILE_SAMPLES if device.type == "cpu" else ACCELERATOR_TILE_SAMPLES
+
+
 class Tiled(nn.Module):
     """Parts that are computed together, tile by tile. ratio: how many times as short they make the length."""
 
@@ -110,8 +115,7 @@ class Tiled(nn.Module):
 
     def forward(self, x: Tensor, check: Callable[[], None]) -> Tensor:
         """x: (1, inputs, length) → (1, channels, ⌈length / ratio⌉)."""
-        samples = TILE_SAMPLES if x.device.type == "cpu" else ACCELERATOR_TILE_SAMPLES
-        tile_length = max(1, samples // self.ratio) * self.ratio
+        tile_length = max(1, tile_samples(x.device) // self.ratio) * self.ratio
         past: Past = {}
         tiles = []
         for start in range(0, x.shape[2], tile_length):
@@ -145,8 +149,8 @@ class Quantizers(nn.Module):
 
     def __init__(self, count: int, config: EncoderConfig) -> None:
         super().__init__()
-        projected = config.vector != config.width
-        self.input = PaddedConv(config.width, config.vector, 1, bias=False) if projected else None
+        projected = config.codebook_dim != config.width
+        self.input = PaddedConv(config.width, config.codebook_dim, 1, bias=False) if projected else None
         self.books = nn.ModuleList(Quantizer(config.codebook_size, config.codebook_dim) for _ in range(count))
 
     def forward(self, x: Tensor, check: Callable[[], None]) -> Tensor:

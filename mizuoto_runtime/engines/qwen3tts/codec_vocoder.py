@@ -185,16 +185,21 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor, check: Callable[[], None]) -> Tensor:
         """(length, inputs) → (length · rate, channels)."""
-        y = x.new_empty(len(x) * self.rate, self.channels)
         past: Past = {}
         tile_length = self.tile_length(x.device)
+        if len(x) <= tile_length:
+            return self._tile(x, past, check)
+        y = x.new_empty(len(x) * self.rate, self.channels)
         for start in range(0, len(x), tile_length):
-            check()
-            tile = x[start : start + tile_length]
-            for part in self.parts:
-                tile = part(tile, past)
-            y[start * self.rate : start * self.rate + len(tile)] = tile
+            end = min(len(x), start + tile_length)
+            y[start * self.rate : end * self.rate] = self._tile(x[start:end], past, check)
         return y
+
+    def _tile(self, x: Tensor, past: Past, check: Callable[[], None]) -> Tensor:
+        check()
+        for part in self.parts:
+            x = part(x, past)
+        return x
 
 
 class Vocoder(nn.Module):

@@ -25,7 +25,7 @@ def test_the_real_voice_streams_exactly(library: ModelLibrary) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "retry", "step"), [("none", True, 2), ("halfway", True, 3), ("halfway", False, 3), ("whole", True, 5)]
+    ("share", "retry", "step"), [("none", True, 4), ("halfway", True, 7), ("halfway", False, 6), ("whole", True, 7)]
 )
 def test_any_allocation_of_a_request_may_fail(library: ModelLibrary, share: str, retry: bool, step: int) -> None:
     request = SpeakRequest(text="Hi.", seed=3)

@@ -1,0 +1,104 @@
+"""Who gives way, when and to whom, beyond the plain order; who never moves; who waits."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from mizuoto_runtime.errors import Cancelled
+from mizuoto_runtime.memory.device import DeviceService
+from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.memory.jobs import JobSlots
+from mizuoto_runtime.memory.ram import GB, Ram
+from mizuoto_runtime.types import ModelRef
+from tests.memory.modules import WIDTH, Stack, linear
+from tests.memory.test_manager import SIZE, UNIT, Rig, component, run
+
+KEPT = ModelRef("piper", "kept")
+
+
+def test_a_pinned_models_parts_give_way_after_all_others() -> None:
+    rig = Rig(2 * SIZE + UNIT, pinned_models=frozenset({KEPT}))
+    pinned, other, third = component("a"), component("b"), component("c")
+    pinned.model = KEPT
+    for handle in (pinned, other):
+        with rig.context().use([handle], 0):
+            pass
+    with rig.context().use([third], 0):
+        assert pinned.whole and third.whole, "although it was used before the other"
+        assert other.held_bytes < SIZE
+
+
+def test_where_ram_is_short_whole_handles_keep_no_copy_and_idle_ones_drop_theirs() -> None:
+    rig, first, second = Rig(4 * SIZE), component("a"), component("b")
+    expected = run(first), run(second)
+    free = [64 * GB]
+    rig.manager.memory.read = lambda: Ram(64 * GB, free[0], "test")
+    with rig.context().use([first], 0):
+        assert first.host_copy_bytes > 0
+        assert rig.manager.drop_host_copies(1) == 0, "it is in use"
+    free[0] = GB
+    with rig.context().use([second], 0):
+        assert second.host_copy_bytes == 0
+        assert rig.manager.drop_host_copies(1) > 0
+    assert first.host_copy_bytes == 0
+    for handle, output in zip((first, second), expected, strict=True):
+        with rig.context().use([handle], 0):
+            assert torch.equal(run(handle), output)
+        handle.unload()
+        assert rig.device.held_bytes() == sum(other.held_bytes for other in (first, second))
+        with rig.context().use([handle], SIZE):
+            assert torch.equal(run(handle), output), "the weights came back from the device"
+
+
+def test_what_is_pinned_to_the_cpu_is_never_moved_nor_counted() -> None:
+    devices = DeviceService({"cpu": 1 << 30}, strict=True)
+    module = Stack([linear() for _ in range(4)]).eval().requires_grad_(False)
+    aside = module.layers[3]
+    devices.pin_to_cpu(aside)
+    handle = ModelHandle("h", module, "sequence", stays=devices.stays_on_cpu)
+    weight = aside[0].weight
+    assert handle.size_bytes == SIZE - UNIT
+    rig = Rig(SIZE)
+    with rig.context().use([handle], 0):
+        assert aside[0].weight is weight
+        module(torch.ones(1, 3, WIDTH))
+        assert rig.device.held_bytes() == SIZE - UNIT
+
+
+def test_one_request_at_a_time_uses_a_device_unless_more_are_allowed() -> None:
+    slots, inside, most = JobSlots(), [0], [0]
+    lock, gate = threading.Lock(), threading.Barrier(2)
+
+    def work(allowed: int) -> None:
+        with slots.job("cuda:0", allowed, lambda: None):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            if allowed == 2:
+                gate.wait(20)
+            with lock:
+                inside[0] -= 1
+
+    for allowed in (1, 2):
+        most[0] = 0
+        threads = [threading.Thread(target=work, args=(allowed,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert most[0] == allowed
+
+
+def test_waiting_for_a_device_ends_with_a_cancel() -> None:
+    slots = JobSlots()
+
+    def cancelled() -> None:
+        raise Cancelled("enough")
+
+    with slots.job("cuda:0", 1, lambda: None), pytest.raises(Cancelled), slots.job("cuda:0", 1, cancelled):
+        pass
+    with slots.job("cuda:0", 1, cancelled):
+        pass

@@ -1,0 +1,112 @@
+"""Scenarios 16, 17, 19, 20, 22: other ways into ComfyUI's memory management, other threads, and a plain CPU."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import comfy.model_management as mm
+import torch
+
+from mizuoto_runtime.memory.device import DeviceService
+from mizuoto_runtime.memory.manager import ModelManager
+from mizuoto_runtime.memory.phase import PhaseContext
+from mizuoto_runtime.memory.policy import VramPolicy
+
+from .rig import FAKE, SIZE_BYTES, UNIT_BYTES, bridge, component, fake_device, given, needs, parameters, told_extra
+
+
+def scenario_16_room_in_ram_on_every_device() -> None:
+    needs("for_dynamic" in parameters(mm.free_memory), "free_memory has no device None")
+    with fake_device(4 * SIZE_BYTES, host_copies="on") as rig:
+        handle = component("h")
+        expected = rig.run(handle)
+        mm.free_memory(0, None, pins_required=1 << 50, ram_required=1 << 50)
+        assert handle.held_bytes == SIZE_BYTES and rig.entries == [handle.entry]
+        if hasattr(mm, "get_free_ram"):
+            assert handle.host_copy_bytes == 0, "its RAM went, its place on the device didn't"
+        mm.unload_all_models()
+        assert rig.device.held_bytes() == 0
+        assert torch.equal(rig.run(handle), expected)
+        rig.check_books()
+
+
+def scenario_17_unloading_another_model_and_its_clones() -> None:
+    needs(hasattr(mm, "unload_model_and_clones"), "there is no unload_model_and_clones")
+    with fake_device(8 * SIZE_BYTES) as rig:
+        handle, other = component("h"), rig.comfy()
+        rig.run(handle)
+        mm.load_models_gpu([other])
+        mm.unload_model_and_clones(other)
+        assert rig.entries == [handle.entry] and handle.whole
+        rig.check_books()
+
+
+def scenario_19_leaving_outside_inference_mode() -> None:
+    for copies in ("on", "off"):
+        with fake_device(4 * SIZE_BYTES, host_copies=copies) as rig:
+            with torch.inference_mode():
+                handle = component("made inside")
+                handle.module.register_buffer("calls", torch.zeros(3))
+                handle.replace(handle.module)
+                with rig.phase(handle):
+                    expected = handle.module(given())
+                    handle.module.calls += 1
+            assert not torch.is_inference_mode_enabled()
+            mm.free_memory(rig.free_bytes + UNIT_BYTES, FAKE)
+            assert 0 < handle.held_bytes < SIZE_BYTES
+            mm.unload_all_models()
+            assert handle.held_bytes == 0
+            assert torch.equal(rig.run(handle), expected)
+            assert torch.equal(handle.module.calls, torch.ones(3)), "what changed there comes back"
+            rig.check_books()
+
+
+def scenario_20_another_thread_is_refused() -> None:
+    with fake_device(4 * SIZE_BYTES) as rig:
+        handle = component("h")
+        errors: list[str] = []
+
+        def call() -> None:
+            try:
+                rig.run(handle)
+            except RuntimeError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=call, name="someone else's")
+        thread.start()
+        thread.join()
+        assert len(errors) == 1 and "someone else's" in errors[0]
+        assert rig.entries == [] and handle.held_bytes == 0 and not handle.busy
+
+
+def scenario_22_on_a_plain_cpu_nothing_is_registered_and_comfyui_would_allow_all() -> None:
+    host = bridge.ComfyHost()
+    assert host.device() == "cpu" and host.vram_mode() is None
+    manager = ModelManager(host, DeviceService(), VramPolicy)
+    handle = component("h")
+    weight = handle.module.layers[0].weight
+    with PhaseContext("Scenario", manager, torch.Generator()).use([handle], 0):
+        assert handle.module.layers[0].weight is weight
+    assert mm.current_loaded_models == [] and handle.entry is None and handle.held_bytes == 0
+    handle.entry = bridge.HandleAdapter(handle, torch.device("cpu"), manager)
+    with told_extra() as extras:
+        mm.load_models_gpu([handle.entry])
+    assert extras == [1e32] and handle.held_bytes == 0
+    mm.current_loaded_models.clear()
+
+
+def scenario_22_a_phase_on_a_plain_cpu_asks_comfyui_for_the_device_and_for_nothing_else() -> None:
+    asked = ("load_models_gpu", "free_memory", "get_free_memory", "minimum_inference_memory", "extra_reserved_memory")
+    manager = ModelManager(bridge.ComfyHost(), DeviceService(), VramPolicy)
+    handle = component("h")
+    expected = handle.module(given())
+    with ExitStack() as stack:
+        mocks = [stack.enter_context(patch.object(mm, name)) for name in asked]
+        output = PhaseContext("Scenario", manager, torch.Generator()).run(
+            "step", [handle], lambda: handle.module(given()), 1 << 40
+        )
+        assert torch.equal(output, expected)
+        assert not any(mock.called for mock in mocks)
+    assert all(type(module).__module__.startswith("torch") for module in handle.module.layers), "no call is intercepted"
