@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from .cache import KvCache
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
@@ -46,6 +45,12 @@ class DecoderConfig:
         return self.windows[layer] if self.windows else 0
 
 
+class KeyStore(Protocol):
+    """What attention needs of a cache; see `KvCache`."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
 class RmsNorm(nn.Module):
     """(…, width) → the same."""
 
@@ -62,7 +67,7 @@ class RmsNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """(rows, new, width) → the same; new positions see those of the cache and each other as `mask` says."""
+    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -75,14 +80,13 @@ class Attention(nn.Module):
         self.q_norm = RmsNorm(config.head_dim, config.norm_eps)
         self.k_norm = RmsNorm(config.head_dim, config.norm_eps)
 
-    def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: KvCache, layer: int) -> Tensor:
-        rows, new, _ = x.shape
-        queries = rope.turn(self.q_norm(self.q_proj(x).view(rows, new, self.heads, self.head_dim)))
-        keys = rope.turn(self.k_norm(self.k_proj(x).view(rows, new, self.kv_heads, self.head_dim)))
-        values = self.v_proj(x).view(rows, new, self.kv_heads, self.head_dim)
+    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+        queries = rope.turn(self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim)))
+        keys = rope.turn(self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim)))
+        values = self.v_proj(x).view(-1, new, self.kv_heads, self.head_dim)
         all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
         mixed = self._mixed(queries, all_keys, all_values, mask)
-        projected: Tensor = self.o_proj(mixed.reshape(rows, new, self.heads * self.head_dim))
+        projected: Tensor = self.o_proj(mixed.reshape(-1, self.heads * self.head_dim))
         return projected
 
     def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -123,8 +127,9 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RmsNorm(config.width, config.norm_eps)
         self.mlp = Mlp(config)
 
-    def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: KvCache, layer: int) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, layer)
+    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+        """x: (rows · new, width), two dimensions, in which a linear layer is one operation."""
+        x = x + self.self_attn(self.input_layernorm(x), new, rope, mask, cache, layer)
         added: Tensor = self.mlp(self.post_attention_layernorm(x))
         return x + added
 
@@ -138,26 +143,31 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = RmsNorm(config.width, config.norm_eps)
 
-    def forward(self, x: Tensor, rope: Rope, masks: Masks, cache: KvCache) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, masks: Masks, cache: KeyStore) -> Tensor:
+        shape, new = x.shape, x.shape[1]
+        x = x.flatten(0, 1)
         for index, layer in enumerate(self.layers):
-            x = layer(x, rope, masks.of(self.config.window(index)), cache, index)
+            x = layer(x, new, rope, masks.of(self.config.window(index)), cache, index)
         normed: Tensor = self.norm(x)
-        return normed
+        return normed.view(shape)
 
 
 class Rope:
-    """The rotation of some positions. cos, sin: (rows or 1, positions, 1, head_dim), in the model's dtype."""
+    """The rotation of some positions.
 
-    __slots__ = ("cos", "sin")
+    cos, sin: (rows or 1, positions, 1, head_dim), in the model's dtype; the first half of the sines is negative.
+    """
+
+    __slots__ = ("cos", "half", "sin")
 
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self.cos = cos
         self.sin = sin
+        self.half = cos.shape[-1] // 2
 
     def turn(self, x: Tensor) -> Tensor:
         """x: (rows, positions, heads, head_dim)."""
-        first, second = x.chunk(2, dim=-1)
-        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+        return torch.addcmul(x * self.cos, x.roll(self.half, -1), self.sin)
 
 
 class RopeTable:
@@ -186,8 +196,10 @@ class RopeTable:
             return
         room = -(-end // self.STEP_POSITIONS) * self.STEP_POSITIONS
         positions = torch.arange(room, device=self._frequencies.device).float()
-        angles = torch.outer(positions, self._frequencies).repeat(1, 2)
-        self._cos, self._sin = angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+        angles = torch.outer(positions, self._frequencies)
+        sines = angles.sin()
+        self._cos = angles.cos().repeat(1, 2).to(self._dtype)
+        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype)
 
 
 @dataclass

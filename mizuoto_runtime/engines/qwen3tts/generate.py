@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from ...errors import InputError
-from ...lm.cache import BufferCache, CacheKind, KvCache, new_cache
+from ...lm.cache import CacheKind, KvCache, new_cache
 from ...lm.decoder import Masks, Rope, RopeTable
 from ...lm.sampling import exponential_noise, penalise_repeats
 from .config import SUPPRESSED, Generation, TalkerConfig
@@ -66,7 +66,7 @@ class Writer:
         device = rows.device
         self._device = device
         self._rope = RopeTable(self.config.decoder, rows.dtype, device)
-        self._predictor = _FramePredictor(talker, how, rows.dtype, device)
+        self._predictor = _FramePredictor(talker, how, len(prompts), rows.dtype, device)
         self._forbidden, self._forbidden_first = _forbidden(self.config, device)
         self._noise = _Noise(len(prompts), self.config, how, device)
         seen = torch.zeros(len(prompts), self.config.vocab, dtype=torch.bool, device=device)
@@ -82,6 +82,7 @@ class Writer:
         """Whether no frame follows: the last of `max_new_tokens` never becomes one."""
         return self.state.done or len(self.state.frames) >= self.how.max_new_tokens - 1
 
+    @torch.inference_mode()
     def frame(self) -> bool:
         """Write one frame for all rows; False if none follows. Waits for the device once."""
         if self.finished:
@@ -147,30 +148,54 @@ class Writer:
 
 
 class _FramePredictor:
-    """Codes 1 … of a frame. Its cache has exactly the positions that a frame has."""
+    """Codes 1 … of a frame. Everything that depends on the position only is made once."""
 
-    def __init__(self, talker: Talker, how: Generation, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, talker: Talker, how: Generation, rows: int, dtype: torch.dtype, device: torch.device) -> None:
         self._predictor, self._sampling = talker.code_predictor, how.predictor
         config = talker.config
-        self._groups = config.groups
-        self._cache = BufferCache(config.predictor.layers, first_positions=config.groups)
         table = RopeTable(config.predictor, dtype, device)
-        ends = [2, *range(3, config.groups + 1)]
-        starts = [0, *range(2, config.groups)]
-        self._ropes = [table.span(start, end) for start, end in zip(starts, ends, strict=True)]
-        self._masks = [Masks(end - start, end, device) for start, end in zip(starts, ends, strict=True)]
+        spans = [(0, 2), *((start, start + 1) for start in range(2, config.groups))]
+        self._ropes = [table.span(start, end) for start, end in spans]
+        self._masks = [Masks(end - start, end, device) for start, end in spans]
+        room = torch.empty(
+            2,
+            config.predictor.layers,
+            rows,
+            config.predictor.kv_heads,
+            config.groups,
+            config.predictor.head_dim,
+            dtype=dtype,
+            device=device,
+        )
+        self._caches = [_SpanCache(room, start, end) for start, end in spans]
 
     def codes(self, x: Tensor, noise: Sequence[Tensor | None]) -> tuple[list[Tensor], list[Tensor]]:
         """(rows, 2, width) hidden state and code 0 → the further codes, (rows) each, and their embeddings."""
-        self._cache.crop(0)
         codes: list[Tensor] = []
         embeddings: list[Tensor] = []
         for step, table in enumerate(self._predictor.model.codec_embedding):
-            logits = self._predictor(x, step, self._ropes[step], self._masks[step], self._cache)
+            logits = self._predictor(x, step, self._ropes[step], self._masks[step], self._caches[step])
             codes.append(self._sampling.choose(logits, noise[step]))
             x = table(codes[-1][:, None])
             embeddings.append(x)
         return codes, embeddings
+
+
+class _SpanCache:
+    """Keys and values of a frame, as the step that adds the positions from `start` up to `end` sees them.
+
+    room: (2, layers, rows, kv heads, positions, head_dim), the same for all steps; each overwrites its own part.
+    """
+
+    def __init__(self, room: Tensor, start: int, end: int) -> None:
+        self._added = [(keys[:, :, start:end], values[:, :, start:end]) for keys, values in zip(*room, strict=True)]
+        self._held = [(keys[:, :, :end], values[:, :, :end]) for keys, values in zip(*room, strict=True)]
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        added_keys, added_values = self._added[layer]
+        added_keys.copy_(keys)
+        added_values.copy_(values)
+        return self._held[layer]
 
 
 class _Noise:

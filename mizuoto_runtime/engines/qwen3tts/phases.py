@@ -18,8 +18,8 @@ from ...types import Audio
 from .codec_config import CodecConfig
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
+from .codec_estimates import decoder_bytes, encoder_bytes, speaker_bytes
 from .config import GenerationOptions, Qwen3TtsConfig
-from .estimates import decode_bytes, encode_bytes
 from .mel import log_mel
 from .reference import prepare_reference
 from .speaker_encoder import SpeakerEncoder
@@ -98,7 +98,7 @@ def _x_vector(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor
         x_vector: Tensor = module(mel.to(ctx.device))
         return x_vector.float().cpu()
 
-    return ctx.run("speaker encoder", [handle], compute, encode_bytes(len(samples)))
+    return ctx.run("speaker encoder", [handle], compute, speaker_bytes(module, len(samples)))
 
 
 def _codes(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def _codes(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
         "codec encoder",
         [handle],
         lambda: module.encode(samples.to(ctx.device), ctx.check).cpu(),
-        encode_bytes(len(samples)),
+        encoder_bytes(module, len(samples), torch.device(ctx.device)),
     )
 
 
@@ -207,7 +207,7 @@ def _decoded(ctx: PhaseContext, model: Qwen3TtsModel, frames: Tensor, reference:
         "codec decoder",
         [model.decoder],
         lambda: module.decode(whole.to(ctx.device), ctx.check).cpu(),
-        decode_bytes(module.config, whole.shape[1]),
+        decoder_bytes(module, whole.shape[1], torch.device(ctx.device)),
     )
     before = 0 if reference is None else reference.shape[1]
     cut = int(before / max(whole.shape[1], 1) * len(samples))  # in floating point, as upstream cuts

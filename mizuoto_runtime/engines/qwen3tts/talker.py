@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ...lm.cache import KvCache
-from ...lm.decoder import ACTIVATIONS, Decoder, Masks, Rope
+from ...lm.decoder import ACTIVATIONS, Decoder, KeyStore, Masks, Rope
 from .config import TalkerConfig
 
 
@@ -61,7 +60,7 @@ class CodePredictor(nn.Module):
             nn.Identity() if config.predictor.width == config.width else nn.Linear(config.width, config.predictor.width)
         )
 
-    def forward(self, x: Tensor, step: int, rope: Rope, masks: Masks, cache: KvCache) -> Tensor:
+    def forward(self, x: Tensor, step: int, rope: Rope, masks: Masks, cache: KeyStore) -> Tensor:
         """(rows, new, talker's width) → (rows, codes) float32 logits of code `step` + 1."""
         hidden = self.model(self.small_to_mtp_projection(x), rope, masks, cache)
         logits: Tensor = self.lm_head[step](hidden[:, -1])
@@ -101,7 +100,7 @@ class Talker(nn.Module):
         embedded = [table(row) for table, row in zip(tables, codes, strict=True)]
         return torch.stack(embedded, dim=1).sum(1)
 
-    def step(self, x: Tensor, rope: Rope, masks: Masks, cache: KvCache) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, rope: Rope, masks: Masks, cache: KeyStore) -> tuple[Tensor, Tensor]:
         """New positions → the last one's hidden state (rows, 1, width) and its float32 logits (rows, vocab)."""
         hidden = self.model(x, rope, masks, cache)[:, -1:]
         return hidden, self.codec_head(hidden)[:, 0].float()
