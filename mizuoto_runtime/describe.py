@@ -65,11 +65,11 @@ def _param(param: Param) -> dict[str, Any]:
 
 def _lines(engine: Mapping[str, Any]) -> str:
     installed = [model["id"] for model in engine["models"] if model["installed"]]
-    fetchable = len(engine["models"]) - len(installed)
+    others = len(engine["models"]) - len(installed)
     lines = [f"{engine['id']}: {engine['description']} ({engine['licence']})"]
     lines.append("  phases: " + " → ".join(phase["id"] for phase in engine["phases"]))
     for phase in engine["phases"]:
         for option in phase["options"]:
             lines.append(f"  {phase['id']}.{option['name']} = {option['default']!r}  {option['tooltip']}")
-    lines.append(f"  models installed: {', '.join(installed) or 'none'}; {fetchable} more can be fetched")
+    lines.append(f"  models installed: {', '.join(installed) or 'none'}; {others} more are published")
     return "\n".join(lines)

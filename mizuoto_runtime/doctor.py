@@ -159,7 +159,7 @@ def _engine(spec: EngineSpec, library: ModelLibrary, settings: Settings) -> dict
         "id": spec.id,
         "label": spec.label,
         "installed": list(installed),
-        "fetchable": [name for name in known if name not in installed],
+        "fetchable": sorted(variant.id for variant in spec.variants if variant.files and variant.id not in installed),
         "missing": _missing(spec),
         "pinned": list(pinned),
         "pinned_unknown": [name for name in pinned if name not in known],

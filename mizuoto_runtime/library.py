@@ -98,6 +98,11 @@ class ModelLibrary:
             return ModelFiles(ModelRef(spec.id, name), installed[name], variant, spec.layout.companions)
         if variant is None:
             raise UnknownName(f"{spec.label} model", name, self.known(spec))
+        if not variant.files:
+            raise ModelNotFound(
+                f"the {spec.label} model {name!r} isn't installed. Download all files of {variant.repository} from "
+                f"huggingface.co or modelscope.cn into {self.folder(spec) / name}"
+            )
         raise ModelNotFound(
             f"the {spec.label} model {name!r} isn't installed. Put {_file_names(variant)} into {self.folder(spec)}, "
             f"or run in {PACK}: {self._fetch_command(spec, name)}"

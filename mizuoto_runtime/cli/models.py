@@ -53,8 +53,10 @@ def _list(namespace: argparse.Namespace) -> int:
     specs = all_engines() if namespace.engine is None else (engine_spec(namespace.engine),)
     for spec in specs:
         installed = library.installed(spec)
+        fetchable = {variant.id for variant in spec.variants if variant.files}
         for name in library.known(spec):
-            state = "installed" if name in installed else "can be fetched"
+            absent = "can be fetched" if name in fetchable else "to be downloaded by hand"
+            state = "installed" if name in installed else absent
             print(f"{spec.id}\t{name}\t{state}")
     return 0
 

@@ -59,11 +59,21 @@ class Param:
             if not isinstance(value, bool):
                 raise InputError(f"option {self.name!r} is {value!r}; it must be true or false")
             return value
+        if self.kind == "choice":
+            chosen = self._choice(value)
+            return None if chosen == self.auto else chosen
         if not isinstance(value, str):
             raise InputError(f"option {self.name!r} is {value!r}; it must be a text")
-        if self.kind == "choice" and value not in self.choices:
-            raise UnknownName(f"value of option {self.name!r}", value, self.choices)
         return value
+
+    def _choice(self, value: object) -> str:
+        """The choice that `value` is in any letter case; true and false stand for the choices of these names."""
+        folded = str(value).casefold()
+        if isinstance(value, (str, bool)):
+            for choice in self.choices:
+                if choice.casefold() == folded:
+                    return choice
+        raise UnknownName(f"value of option {self.name!r}", value, self.choices)
 
     def _number(self, value: object) -> int | float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -150,13 +160,17 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable."""
+    """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
+
+    files: what `models fetch` downloads. repository: where to get the model by hand if there are none.
+    """
 
     id: str
     label: str
     licence: str
     languages: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
+    repository: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

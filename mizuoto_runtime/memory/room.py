@@ -72,9 +72,11 @@ class Room:
 
     def wanted_bytes(self, handles: Sequence[ModelHandle]) -> int:
         """What `handles` would hold if there were room enough."""
-        if self._policy().mode == "none":
+        mode = self._policy().mode
+        if mode == "none":
             return self.least_bytes(handles)
-        return sum(handle.size_bytes for handle in handles)
+        size_bytes = sum(handle.size_bytes for handle in handles)
+        return max(self.least_bytes(handles), size_bytes // 2) if mode == "low" else size_bytes
 
     def make_room(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> None:
         """Let idle handles give way, in their order (Y1, Y3)."""

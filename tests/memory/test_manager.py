@@ -139,6 +139,15 @@ def test_a_small_component_is_whole_before_a_large_one() -> None:
     assert rig.device.peak_bytes <= rig.device.size_bytes
 
 
+def test_in_low_mode_nobody_gives_way_for_the_half_that_is_not_wanted() -> None:
+    rig = Rig(SIZE + SIZE // 2, mode="low")
+    first, second = component("a"), component("b")
+    with rig.context().use([first], 0):
+        held = first.held_bytes
+    with rig.context().use([second], 0):
+        assert second.held_bytes == held and first.held_bytes == held
+
+
 def test_an_idle_handle_lets_go_of_what_it_is_asked_for_and_a_busy_one_of_nothing() -> None:
     rig, handle = Rig(3 * SIZE), component("h")
     with rig.context().use([handle], 0):

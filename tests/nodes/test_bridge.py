@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -19,8 +19,10 @@ from tests.nodes.bridge.members import members, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "bridge"
-MODULES = ("alone", "edges", "shared", "executor", "contract")
+MODULES = ("alone", "edges", "shared", "executor", "contract", "workload")
 NUMBERS = range(1, 23)
+PROBED = {"get_ram_usage", "is_dynamic", "patcher", "get_models", "model_size", "loaded_size"}
+"""What ComfyUI's caches ask outputs for, to learn what they weigh and which models they bring."""
 TIMEOUT_S = 240
 
 
@@ -70,6 +72,12 @@ def test_scenario(name: str, outcomes: Mapping[str, Mapping[str, str]], tree: Tr
 def test_every_scenario_of_the_contract_is_there() -> None:
     numbers = {int(number) for name in SCENARIOS for number in re.findall(r"scenario_(\d+)", name)}
     assert numbers == set(NUMBERS)
+
+
+def test_what_travels_on_wires_is_not_taken_for_a_model(pack_module: Callable[[str], ModuleType]) -> None:
+    types, wire = pack_module("mizuoto_runtime.types"), pack_module("nodes.wire")
+    for kind in (types.ModelRef, types.Artifact, wire.SpeakOptions):
+        assert not PROBED & set(dir(kind)), kind
 
 
 SOURCE = """

@@ -14,6 +14,15 @@ NODE_IDS = {
     "MizuotoPiperEncode",
     "MizuotoPiperDecode",
     "MizuotoPiperOptions",
+    "MizuotoQwen3TTSModel",
+    "MizuotoQwen3TTSVoiceFromAudio",
+    "MizuotoQwen3TTSPresetVoice",
+    "MizuotoQwen3TTSDesignedVoice",
+    "MizuotoQwen3TTSSaveVoice",
+    "MizuotoQwen3TTSLoadVoice",
+    "MizuotoQwen3TTSTalker",
+    "MizuotoQwen3TTSDecode",
+    "MizuotoQwen3TTSOptions",
     "MizuotoDummyModel",
     "MizuotoDummyTones",
     "MizuotoDummyOptions",
@@ -78,10 +87,11 @@ def test_no_two_engines_share_a_socket_type(nodes: dict, specs: tuple) -> None:
 
 def test_speak_takes_every_engine(nodes: dict) -> None:
     speak = {item.id: item for item in nodes["MizuotoSpeak"].inputs}
-    assert list(speak) == ["model", "text", "seed", "voice", "options"]
-    assert speak["model"].types == ("MIZUOTO_PIPER_MODEL", "MIZUOTO_DUMMY_MODEL")
-    assert speak["options"].types == ("MIZUOTO_PIPER_OPTIONS", "MIZUOTO_DUMMY_OPTIONS")
-    assert speak["voice"].types == ("MIZUOTO_PIPER_VOICE",)
+    assert list(speak) == ["model", "text", "seed", "voice", "reference", "reference_text", "options"]
+    assert speak["model"].types == ("MIZUOTO_PIPER_MODEL", "MIZUOTO_QWEN3TTS_MODEL", "MIZUOTO_DUMMY_MODEL")
+    options = ("MIZUOTO_PIPER_OPTIONS", "MIZUOTO_QWEN3TTS_OPTIONS", "MIZUOTO_DUMMY_OPTIONS")
+    assert speak["options"].types == options
+    assert speak["voice"].types == ("MIZUOTO_PIPER_VOICE", "MIZUOTO_QWEN3TTS_VOICE")
     assert speak["voice"].optional and speak["options"].optional
 
 
@@ -89,7 +99,8 @@ def test_a_widget_admits_the_value_that_means_the_models_own(nodes: dict, specs:
     checked = 0
     for spec in specs:
         for phase in spec.phases:
-            widgets = {item.id: item for node in nodes.values() if node.phase == phase.id for item in node.inputs}
+            of_phase = [node for node in nodes.values() if (node.engine, node.phase) == (spec.id, phase.id)]
+            widgets = {item.id: item for node in of_phase for item in node.inputs}
             for param in phase.params:
                 widget = widgets[param.name]
                 assert widget.default == param.default and widget.optional

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import comfy.model_management as mm
 import torch
@@ -93,3 +95,18 @@ def scenario_22_on_a_plain_cpu_nothing_is_registered_and_comfyui_would_allow_all
         mm.load_models_gpu([handle.entry])
     assert extras == [1e32] and handle.held_bytes == 0
     mm.current_loaded_models.clear()
+
+
+def scenario_22_a_phase_on_a_plain_cpu_asks_comfyui_for_the_device_and_for_nothing_else() -> None:
+    asked = ("load_models_gpu", "free_memory", "get_free_memory", "minimum_inference_memory", "extra_reserved_memory")
+    manager = ModelManager(bridge.ComfyHost(), DeviceService(), VramPolicy)
+    handle = component("h")
+    expected = handle.module(given())
+    with ExitStack() as stack:
+        mocks = [stack.enter_context(patch.object(mm, name)) for name in asked]
+        output = PhaseContext("Scenario", manager, torch.Generator()).run(
+            "step", [handle], lambda: handle.module(given()), 1 << 40
+        )
+        assert torch.equal(output, expected)
+        assert not any(mock.called for mock in mocks)
+    assert all(type(module).__module__.startswith("torch") for module in handle.module.layers), "no call is intercepted"

@@ -1,4 +1,4 @@
-"""Which members ComfyUI touches on a loaded model, read from its source, and whether the adapters have them.
+"""Which members ComfyUI touches on a loaded model, by its source, and whether the adapters have them.
 
 Reading it needs nothing of ComfyUI. Expressions are followed by what they are: an entry (a LoadedModel), a patcher
 (what an entry's `.model` is), or a collection of either.

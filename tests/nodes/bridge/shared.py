@@ -128,10 +128,10 @@ def scenario_06_out_of_memory_in_a_phase_sends_comfyuis_models_away_and_runs_aga
 class Dynamic(comfy.model_patcher.ModelPatcher):
     """Says that it is dynamic, as models are under comfy-aimdo: pages come and go, without being asked for."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, module: nn.Module | None = None) -> None:
         self.holds_bytes = size_bytes
         self.asked: list[float] = []
-        super().__init__(nn.Module(), FAKE, torch.device("cpu"), size=size_bytes)
+        super().__init__(module or nn.Module(), FAKE, torch.device("cpu"), size=size_bytes)
         self.model.dynamic_pins = {FAKE: {"active": False, "current_prompt": False}}
 
     def is_dynamic(self) -> bool:

@@ -1,0 +1,100 @@
+"""Reads a JSON file's entries, each checked, with errors that say where it stands."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelFileError
+
+MAX_CONFIG_BYTES = 8 << 20
+MAX_SIZE = 1 << 20
+MAX_LAYERS = 512
+
+
+def read_entry(path: Path) -> Entry:
+    """The JSON object in the file at `path`. Raises ModelFileError."""
+    return Entry(read_json(path), str(path))
+
+
+def read_json(path: Path) -> object:
+    """The decoded JSON file. Raises ModelFileError."""
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ModelFileError(f"{path}: larger than {MAX_CONFIG_BYTES:,} bytes, so not a model's settings")
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path}: not valid JSON ({error}); download it again") from error
+
+
+class Entry:
+    """A JSON object, and where it stands, for errors."""
+
+    def __init__(self, content: object, source: str, path: str = "") -> None:
+        self.source, self.path = source, path
+        if not isinstance(content, dict):
+            raise self.error("", f"is {reprlib.repr(content)}; it must be an object")
+        self.content: dict[str, Any] = content
+
+    def error(self, key: str, problem: str) -> ModelFileError:
+        where = ".".join(part for part in (self.path, key) if part) or "the file"
+        return ModelFileError(f"{self.source}: {where} {problem}")
+
+    def get(self, key: str, default: object) -> Any:
+        """The value, the default where it is absent or null."""
+        value = self.content.get(key)
+        return default if value is None else value
+
+    def entry(self, key: str) -> Entry:
+        return Entry(self.get(key, {}), self.source, ".".join(part for part in (self.path, key) if part))
+
+    def size(self, key: str, default: int | None = None, *, high: int = MAX_SIZE) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from 1 to {high:,} is needed")
+        return value
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, f"is {reprlib.repr(value)}; a whole number from {low:,} to {high:,} is needed")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, f"is {reprlib.repr(value)}; a text is needed")
+        return value
+
+    def has(self, key: str) -> bool:
+        return self.content.get(key) is not None
+
+    def sizes(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        values = self.get(key, default)
+        good = isinstance(values, (list, tuple)) and 1 <= len(values) <= MAX_LAYERS
+        if not good or any(type(value) is not int or not 1 <= value <= MAX_SIZE for value in values):
+            raise self.error(key, f"is {reprlib.repr(values)}; 1 to {MAX_LAYERS} whole numbers are needed")
+        return tuple(values)
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise self.error(key, f"is {reprlib.repr(value)}; a number above 0 is needed")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"is {reprlib.repr(value)}; true or false is needed")
+        return value
+
+    def only(self, key: str, default: object, *known: object) -> Any:
+        value = self.get(key, default)
+        if value not in known:
+            raise self.error(key, f"is {reprlib.repr(value)}; known: {', '.join(map(str, known))}")
+        return value

@@ -1,0 +1,237 @@
+"""A decoder-only transformer of the Qwen3 kind: grouped-query attention with normed queries and keys, gated MLP.
+
+Arithmetic: RMSNorm (Zhang, Sennrich, https://arxiv.org/abs/1910.07467) and rotary angles in float32, then cast; rotary
+position embedding over halves (Su et al., https://arxiv.org/abs/2104.09864); SwiGLU (Shazeer,
+https://arxiv.org/abs/2002.05202); grouped queries (Ainslie et al., https://arxiv.org/abs/2305.13245).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Activation = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Activation] = {
+    "silu": functional.silu,
+    "swish": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """Sizes of a decoder. windows: for each layer how many positions it sees, its own included; 0: all."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float
+    activation: str = "silu"
+    attention_bias: bool = False
+    windows: tuple[int, ...] = ()
+
+    def window(self, layer: int) -> int:
+        return self.windows[layer] if self.windows else 0
+
+
+class KeyStore(Protocol):
+    """What attention needs of a cache; see `KvCache`."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class RmsNorm(nn.Module):
+    """(…, width) → the same."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float32:
+            return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        normed = functional.rms_norm(x.float(), self.weight.shape, None, self.eps)
+        return self.weight * normed.to(x.dtype)
+
+
+class Attention(nn.Module):
+    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
+        bias = config.attention_bias
+        self.q_proj = nn.Linear(config.width, config.heads * config.head_dim, bias=bias)
+        self.k_proj = nn.Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
+        self.v_proj = nn.Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
+        self.o_proj = nn.Linear(config.heads * config.head_dim, config.width, bias=bias)
+        self.q_norm = RmsNorm(config.head_dim, config.norm_eps)
+        self.k_norm = RmsNorm(config.head_dim, config.norm_eps)
+
+    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+        queries = rope.turn(self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim)))
+        keys = rope.turn(self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim)))
+        values = self.v_proj(x).view(-1, new, self.kv_heads, self.head_dim)
+        all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
+        mixed = self._mixed(queries, all_keys, all_values, mask)
+        projected: Tensor = self.o_proj(mixed.reshape(-1, self.heads * self.head_dim))
+        return projected
+
+    def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """queries: (rows, new, heads, head_dim); the result too."""
+        rows, new, _, _ = queries.shape
+        if new == 1:
+            grouped = queries.view(rows, self.kv_heads, self.heads // self.kv_heads, self.head_dim)
+            return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        mixed = functional.scaled_dot_product_attention(
+            queries.transpose(1, 2),
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=mask is None,
+            enable_gqa=self.heads != self.kv_heads,
+        )
+        return mixed.transpose(1, 2)
+
+
+class Mlp(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.width, config.inner, bias=False)
+        self.up_proj = nn.Linear(config.width, config.inner, bias=False)
+        self.down_proj = nn.Linear(config.inner, config.width, bias=False)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+        return projected
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RmsNorm(config.width, config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RmsNorm(config.width, config.norm_eps)
+        self.mlp = Mlp(config)
+
+    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+        """x: (rows · new, width), two dimensions, in which a linear layer is one operation."""
+        x = x + self.self_attn(self.input_layernorm(x), new, rope, mask, cache, layer)
+        added: Tensor = self.mlp(self.post_attention_layernorm(x))
+        return x + added
+
+
+class Decoder(nn.Module):
+    """Embeddings of new positions (rows, new, width) → their hidden states, after the final norm."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.norm = RmsNorm(config.width, config.norm_eps)
+
+    def forward(self, x: Tensor, rope: Rope, masks: Masks, cache: KeyStore) -> Tensor:
+        shape, new = x.shape, x.shape[1]
+        x = x.flatten(0, 1)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, new, rope, masks.of(self.config.window(index)), cache, index)
+        normed: Tensor = self.norm(x)
+        return normed.view(shape)
+
+
+class Rope:
+    """The rotation of some positions.
+
+    cos, sin: (rows or 1, positions, 1, head_dim), in the model's dtype; the first half of the sines is negative.
+    """
+
+    __slots__ = ("cos", "half", "sin")
+
+    def __init__(self, cos: Tensor, sin: Tensor) -> None:
+        self.cos = cos
+        self.sin = sin
+        self.half = cos.shape[-1] // 2
+
+    def turn(self, x: Tensor) -> Tensor:
+        """x: (rows, positions, heads, head_dim)."""
+        return torch.addcmul(x * self.cos, x.roll(self.half, -1), self.sin)
+
+
+class RopeTable:
+    """Rotations by position, computed once for every 256 positions that are asked for."""
+
+    STEP_POSITIONS = 256
+
+    def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
+        half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+        self._frequencies = (1.0 / (config.rope_theta**half)).to(device)
+        self._dtype = dtype
+        self._cos = self._sin = torch.empty(0, config.head_dim, dtype=dtype, device=device)
+
+    def span(self, start: int, end: int) -> Rope:
+        """Of the positions from `start` up to `end`, the same ones in every row."""
+        self._reach(end)
+        return Rope(self._cos[None, start:end, None], self._sin[None, start:end, None])
+
+    def at(self, positions: Tensor, end: int) -> Rope:
+        """Of `positions`, (rows, new) whole numbers below `end`."""
+        self._reach(end)
+        return Rope(self._cos[positions][:, :, None], self._sin[positions][:, :, None])
+
+    def _reach(self, end: int) -> None:
+        if end <= len(self._cos):
+            return
+        room = -(-end // self.STEP_POSITIONS) * self.STEP_POSITIONS
+        positions = torch.arange(room, device=self._frequencies.device).float()
+        angles = torch.outer(positions, self._frequencies)
+        sines = angles.sin()
+        self._cos = angles.cos().repeat(1, 2).to(self._dtype)
+        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype)
+
+
+@dataclass
+class Masks:
+    """What each of the `new` last of `held` positions may see; None where that is plainly all before it.
+
+    hidden: (rows) how many positions at the beginning of each row are padding; None if there is no padding.
+    """
+
+    new: int
+    held: int
+    device: torch.device
+    hidden: Tensor | None = None
+    _made: dict[int, Tensor | None] = field(default_factory=dict)
+
+    def of(self, window: int) -> Tensor | None:
+        """(rows or 1, 1, new, held) booleans for layers that see `window` positions, 0: all."""
+        if window not in self._made:
+            self._made[window] = self._make(window)
+        return self._made[window]
+
+    def _make(self, window: int) -> Tensor | None:
+        windowed = 0 < window < self.held
+        causal = self.new > 1 and self.new < self.held
+        if self.hidden is None and not windowed and not causal:
+            return None
+        keys = torch.arange(self.held, device=self.device)
+        queries = keys[self.held - self.new :, None]
+        seen = keys <= queries
+        if windowed:
+            seen &= keys > queries - window
+        seen = seen[None]
+        if self.hidden is not None:
+            seen = (seen & (keys >= self.hidden[:, None, None])) | (keys == queries)
+        return seen[:, None]
