@@ -69,7 +69,7 @@ SIZES = {
     "0.6B": {"hidden_size": 1024, "intermediate_size": 3072},
     "1.7B": {"hidden_size": 2048, "intermediate_size": 6144},
 }
-TEXT = TextIds((151_644, 77_091, 198), tuple(range(1000, 1040)))
+TEXT = TextIds((151_644, 77_091, 198), tuple(range(1000, 1008)))
 TAIL = (151_645, 198, 151_644, 77_091, 198)
 
 
