@@ -77,7 +77,7 @@ def test_listing_the_nodes_inside_comfyui_is_quick_and_loads_no_engine(tree: Tre
     while len(seconds) < ATTEMPTS and min(seconds, default=1e9) >= MAX_IMPORT_SECONDS:
         result = loaded(str(tree.root), str(tmp_path), env=environment)
         seconds.append(result["seconds"])
-        assert "MizuotoSpeak" in result["ids"] and len(result["ids"]) == 9
+        assert {"MizuotoSpeak", "MizuotoPiperModel", "MizuotoDummyModel"} <= set(result["ids"])
         foreign = [name for name in result["new"] if name.split(".")[0] == "torch" or name.startswith(FORBIDDEN)]
         assert foreign == []
         engine_code = [name for name in result["new"] if name.startswith("pack") and name.endswith(HEAVY_PARTS)]
