@@ -168,6 +168,7 @@ def open_help(page: Page, node_id: str) -> Locator:
     page.evaluate(
         """async ([graph, id]) => {
       await app.loadGraphData(graph)
+      await new Promise((fitted) => setTimeout(fitted, 500))
       const node = LiteGraph.createNode(id)
       node.pos = [100, 200]
       app.graph.add(node)
