@@ -23,14 +23,14 @@ from .memory.device import DeviceService, checked_device
 from .memory.host import Host, StandaloneHost
 from .memory.jobs import JobSlots
 from .memory.manager import ModelManager
-from .memory.phase import Callbacks, PhaseContext
+from .memory.phase import PhaseContext
 from .memory.policy import policy_from
 from .memory.ram import Candidate, Relief, relieve_plan
 from .memory.working import PhaseId
-from .meta import output_meta
+from .meta import finished
 from .seeds import generator
 from .settings import Settings, resolve
-from .types import Artifact, Audio, ModelRef, Output, PhaseReport
+from .types import Artifact, Audio, Callbacks, ModelRef, Output, PhaseReport
 
 DEFAULT_CACHE = "~/.mizuoto/cache"
 
@@ -213,13 +213,6 @@ class Session:
 
 def _looks_like_path(model: str) -> bool:
     return Path(model).exists() or "/" in model or "\\" in model
-
-
-def finished(artifact: Artifact) -> Output:
-    """The audio of a last phase with its meta."""
-    if not isinstance(artifact.value, Audio):
-        raise TypeError(f"{artifact.type} isn't audio")
-    return Output(artifact.value, output_meta(artifact.value, artifact.reports))
 
 
 def _manager(settings: Settings, host: Host | None) -> ModelManager:

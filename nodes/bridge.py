@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import comfy.model_management as mm
 import comfy.model_patcher
@@ -20,17 +20,18 @@ from comfy_execution.utils import get_executing_context
 from ..mizuoto_runtime.errors import MizuotoError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
 from ..mizuoto_runtime.memory.device import Device, checked_device
-from ..mizuoto_runtime.memory.handle import ModelHandle
 from ..mizuoto_runtime.memory.host import StandaloneHost, Tenant
 from ..mizuoto_runtime.memory.oom import is_out_of_memory
-from ..mizuoto_runtime.memory.phase import Callbacks
-from ..mizuoto_runtime.memory.pinning import PinHost
 from ..mizuoto_runtime.memory.policy import ALLOCATOR_VARIABLES, VramMode
-from ..mizuoto_runtime.session import Session
 from ..mizuoto_runtime.settings import Settings, resolve
-from ..mizuoto_runtime.types import Progress
+from ..mizuoto_runtime.types import Callbacks, Progress
 from .adapter import Core, load_device, reserve_beside
 from .pins import PinBooks
+
+if TYPE_CHECKING:
+    from ..mizuoto_runtime.memory.handle import ModelHandle
+    from ..mizuoto_runtime.memory.pinning import PinHost
+    from ..mizuoto_runtime.session import Session
 
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
@@ -176,6 +177,8 @@ def comfys_out_of_memory() -> Iterator[None]:
 
 def session() -> Session:
     """The process's only session, made when it is first needed. InputError for a setting that can't be."""
+    from ..mizuoto_runtime.session import Session
+
     global _session
     with _lock:
         if _session is None:

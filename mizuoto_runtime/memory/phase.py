@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NotEnoughMemory
-from ..types import ComponentMemory, MemoryReport, Progress
+from ..types import Callbacks, ComponentMemory, MemoryReport, Progress
 from . import current
 from .current import RunningPhase
 from .handle import ModelHandle
@@ -21,25 +21,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 MAX_RETRIES = 2
-
-
-def _no_progress(progress: Progress) -> None:
-    pass
-
-
-def _never_cancelled() -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """How a request speaks to whoever made it.
-
-    progress: told of each step. check: raises to cancel the request; called often, so it must be cheap.
-    """
-
-    progress: Callable[[Progress], None] = _no_progress
-    check: Callable[[], None] = _never_cancelled
 
 
 @dataclass
