@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from .allotment import least_bytes
 from .device import Device
@@ -137,20 +137,9 @@ class Room:
         handles: Sequence[ModelHandle],
         memory_bytes: int,
         device: Device,
-        mine: set[ModelHandle],
-        waiting: set[ModelHandle],
+        others: Collection[ModelHandle],
     ) -> bool:
-        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share.
-
-        mine: what their own request uses. waiting: what is used by requests that wait themselves.
-        """
-        others = [
-            handle
-            for handle in self.handles
-            if handle.busy and handle not in mine and handle.held_bytes and handle.is_on(device)
-        ]
-        if waiting.issuperset(others):
-            return False
+        """Whether `handles` have to wait for the `others` in use, for room (B6) or for weights that they share."""
         if any(handle.shares(other) for handle in handles for other in others):
             return True
         policy = self._policy()

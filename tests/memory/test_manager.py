@@ -371,6 +371,7 @@ def test_the_running_phase_is_known_only_while_it_runs() -> None:
     from mizuoto_runtime.memory import current
 
     phase = RunningPhase(lambda: None)
-    with current.running(phase):
-        assert current.phase() is phase
+    current.begin(phase)
+    assert current.phase() is phase
+    current.end(phase)
     assert current.phase() is None
