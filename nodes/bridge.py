@@ -88,6 +88,17 @@ class ComfyHost(StandaloneHost):
             return None
         return reserve_beside(memory_bytes, mm.minimum_inference_memory(), mm.extra_reserved_memory())
 
+    def held_bytes(self, device: Device) -> int:
+        if not _managed(device):
+            return 0
+        entries = [(entry.model, entry.device) for entry in list(mm.current_loaded_models)]
+        place = _place(device)
+        return sum(
+            int(model.loaded_size())
+            for model, where in entries
+            if model is not None and where == place and not isinstance(model, Core)
+        )
+
     def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """As ComfyUI loads a model of its own, unless that could change nothing."""
         if not _managed(device):
