@@ -50,7 +50,7 @@ class LoadedModel:
 
     @property
     def id(self) -> str:
-        return "/".join(self.ref)
+        return ":".join(self.ref)
 
     @property
     def busy(self) -> bool:

@@ -59,7 +59,7 @@ class Models:
         model = next((model for model in self if model.ref == ref), None)
         if model is None:
             loaded = ", ".join(each.id for each in self)
-            raise ModelNotLoaded(f"{'/'.join(ref)} isn't loaded; loaded: {loaded or 'none'}")
+            raise ModelNotLoaded(f"{':'.join(ref)} isn't loaded; loaded: {loaded or 'none'}")
         if model.busy:
             raise ModelBusy(f"{model.id} is in use; try again when its run has ended, or cancel that")
         return model

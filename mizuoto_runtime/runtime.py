@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ModelFacts(TypedDict):
     """A loaded model; figures in bytes, the sums of its components'. idle_seconds: since its last run, 0 while busy.
 
-    id: engine/model. pinned: it gives way last.
+    id: engine:model. pinned: it gives way last.
     """
 
     id: str

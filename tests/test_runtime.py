@@ -74,7 +74,7 @@ def test_during_a_run_the_model_is_busy_and_cannot_be_let_go_of(tmp_path: Path) 
         seen.append(model["busy"])
         assert any(part["busy"] for part in model["components"]) and model["idle_seconds"] == 0
         for act in (made.unload, made.offload):
-            with pytest.raises(ModelBusy, match="lmcodec/tied is in use"):
+            with pytest.raises(ModelBusy, match="lmcodec:tied is in use"):
                 act(ref)
 
     speak(made, Callbacks(progress=look))
@@ -92,10 +92,10 @@ def test_offloading_leaves_the_device_and_unloading_leaves_nothing(tmp_path: Pat
     assert model["host_bytes"] == model["size_bytes"]
     made.unload(ref)
     assert runtime_facts(made)["models"] == []
-    with pytest.raises(ModelNotLoaded, match="lmcodec/tied isn't loaded; loaded: none"):
+    with pytest.raises(ModelNotLoaded, match="lmcodec:tied isn't loaded; loaded: none"):
         made.unload(ref)
     speak(made)
-    assert the_model(made)["id"] == "lmcodec/tied"
+    assert the_model(made)["id"] == "lmcodec:tied"
 
 
 def test_settings_apply_from_the_next_phase_on(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_model_that_is_being_loaded_keeps_nobody_from_looking() -> None:
     assert time.monotonic() - began < 1
     go_on.set()
     thread.join(30)
-    assert [model.id for model in models] == ["engine/slow"]
+    assert [model.id for model in models] == ["engine:slow"]
 
 
 def test_two_threads_load_a_model_once_and_the_oldest_goes() -> None:

@@ -80,7 +80,7 @@ class ManagerFacts(TypedDict):
 
 def policy_facts(policy: VramPolicy) -> dict[str, object]:
     """A policy's fields in JSON's types."""
-    return {**asdict(policy), "pinned_models": sorted("/".join(ref) for ref in policy.pinned_models)}
+    return {**asdict(policy), "pinned_models": sorted(":".join(ref) for ref in policy.pinned_models)}
 
 
 def device_facts(devices: DeviceService, names: Sequence[str]) -> list[DeviceFacts]:
