@@ -47,14 +47,32 @@ const ROOT = "/mizuoto/v1";
  */
 
 /**
+ * @typedef {object} Setting
+ * @property {string} name
+ * @property {string} label
+ * @property {string} help
+ * @property {"choice" | "boolean" | "integer" | "optional_integer" | "number" | "text" | "names"} type
+ * @property {unknown} default
+ * @property {number | null} low
+ * @property {number | null} high
+ * @property {string[]} choices
+ * @property {unknown} value
+ * @property {string} source
+ * @property {boolean} locked
+ * @property {string} lock_reason
+ */
+
+/**
  * @param {string} method
  * @param {string} path
+ * @param {object} [body]
  * @returns {Promise<any>}
  */
-async function asked(method, path) {
+async function asked(method, path, body) {
+    const sent = body ? { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } } : {};
     let answer;
     try {
-        answer = await api.fetchApi(ROOT + path, { method, cache: "no-store" });
+        answer = await api.fetchApi(ROOT + path, { method, cache: "no-store", ...sent });
     } catch (error) {
         throw new Error(String(error));
     }
@@ -72,6 +90,15 @@ export const fetchRuntime = () => asked("GET", "/runtime");
  * @returns {Promise<Runtime>}
  */
 export const act = (id, action) => asked("POST", `/models/${encodeURIComponent(id)}/${action}`);
+
+/** @returns {Promise<Setting[]>} */
+export const fetchSettings = async () => (await asked("GET", "/settings")).settings;
+
+/**
+ * @param {Record<string, unknown>} changes
+ * @returns {Promise<Setting[]>}
+ */
+export const patchSettings = async (changes) => (await asked("PATCH", "/settings", changes)).settings;
 
 /** Calls `listener` with the runtime whenever the server tells of it. @param {(runtime: Runtime) => void} listener */
 export function onRuntime(listener) {

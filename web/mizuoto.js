@@ -3,6 +3,7 @@
 
 import { app } from "../../scripts/app.js";
 import { Panel } from "./panel.js";
+import { SettingsDialog } from "./settings.js";
 import { textsOf } from "./texts.js";
 
 /** @type {Panel | null} */
@@ -17,7 +18,7 @@ function addStyles() {
 
 app.registerExtension({
     name: "mizuoto.panel",
-    setup() {
+    async setup() {
         addStyles();
         const texts = textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
         app.extensionManager.registerSidebarTab({
@@ -38,5 +39,6 @@ app.registerExtension({
                 panel = null;
             },
         });
+        await new SettingsDialog(app, texts).add().catch((error) => console.warn("mizuoto:", error));
     },
 });

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 CARD = f'[data-model="{PIPER}"]'
 SHARES = ("application", "own", "other", "free")
 PARTS = ("loaded", "streamed", "host")
+SETTINGS_READY = "window.app.extensionManager.setting.get('Mizuoto.engines.piper.pinned_models') !== undefined"
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,46 @@ def test_the_panel_shows_a_streamed_run_while_it_runs_and_afterwards(
     assert shown == {
         part["name"]: {name: part[f"{name}_bytes"] for name in PARTS} for part in model["components"]
     }
+
+
+def stored(page: Page, name: str) -> object:
+    return page.evaluate("(id) => window.app.extensionManager.setting.get(id)", f"Mizuoto.{name}")
+
+
+def choose(page: Page, name: str, value: object) -> None:
+    """What a change in ComfyUI's dialog does."""
+    page.evaluate("([id, value]) => window.app.extensionManager.setting.set(id, value)", [f"Mizuoto.{name}", value])
+
+
+def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) -> None:
+    page.wait_for_function(SETTINGS_READY)
+    assert (stored(page, "compute.vram_mode"), stored(page, "compute.vram_reserve_mb")) == ("auto", "")
+    for name, value, sent in (
+        ("compute.vram_mode", "low", "low"),
+        ("compute.vram_reserve_mb", " 512 ", 512),
+        ("compute.oom_retry", False, False),
+        ("compute.vram_limit_mb", 128, 128),
+        ("engines.piper.pinned_models", f"{prompts.VOICE}, ", [prompts.VOICE]),
+    ):
+        with page.expect_response("**/mizuoto/v1/settings"):
+            choose(page, name, value)
+        assert {item["name"]: item["value"] for item in api.get("/settings")["settings"]}[name] == sent
+
+
+def test_the_dialog_puts_back_what_the_server_refuses(page: Page, api: Api) -> None:
+    page.wait_for_function(SETTINGS_READY)
+    choose(page, "compute.vram_reserve_mb", "much")
+    page.wait_for_selector(".p-toast-message-error")
+    assert "must be a whole number, or empty" in page.inner_text(".p-toast-message-error")
+    page.wait_for_function("window.app.extensionManager.setting.get('Mizuoto.compute.vram_reserve_mb') === ''")
+    assert api.saved() == []
+
+
+def test_a_value_changed_elsewhere_is_shown_after_a_reload(page: Page, api: Api) -> None:
+    api.send("PATCH", "/settings", {"compute.kv_cache": "static"})
+    page.reload()
+    page.wait_for_function("window.app?.extensionManager?.setting.get('Mizuoto.compute.kv_cache') === 'static'")
+    assert api.saved() == ["compute.kv_cache"]
 
 
 def test_buttons_move_and_let_go(page: Page, api: Api, comfy: ComfyClient) -> None:
