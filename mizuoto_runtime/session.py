@@ -117,7 +117,7 @@ class Session:
         if freed >= short:
             return freed
         with self._lock:
-            *others, _ = self._models.items()
+            others = list(self._models.items())[:-1]
             models = [
                 Candidate(
                     item=key,
@@ -176,9 +176,14 @@ class Session:
                 applied=dict(ctx.applied),
                 warnings=tuple(ctx.warnings),
             )
-        except NotEnoughMemory:
+        except Exception as error:
+            if not self.manager.host.is_out_of_memory(error):
+                raise
+            ctx.close()
             self.manager.release_after_oom()
-            raise
+            if isinstance(error, NotEnoughMemory):
+                raise
+            raise NotEnoughMemory(f"{phase.label}: {error}; shorten the text, or free memory of the device") from error
         finally:
             ctx.close()
             model.last_used_s = time.monotonic()

@@ -77,7 +77,7 @@ class Setting:
             return self.check(WORDS.get(text.strip().lower(), text), source)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text.strip()
         return self.check(value, source)
 

@@ -25,7 +25,9 @@ def test_the_environment_beats_the_default_and_the_caller_beats_both() -> None:
     assert both.sources[NAME] == "--setting"
 
 
-@pytest.mark.parametrize("text", ["0", "65", "2.5", "many", "true", "null", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["0", "65", "2.5", "many", "true", "null", "[1]", pytest.param("[" * 50_000, id="nested too deep")]
+)
 def test_a_bad_value_names_the_setting_and_its_source(text: str) -> None:
     with pytest.raises(InputError, match=rf"{NAME} \({VARIABLE}\)"):
         resolve(environment={VARIABLE: text})
