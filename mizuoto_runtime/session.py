@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -158,9 +159,9 @@ class Session:
             PhaseId(files.ref.engine, files.ref.model, phase.id),
         )
         ctx.check()
+        model = self.open(files)
         if self.manager.host.serves:
             self.unload_idle()
-        model = self.open(files)
         started = time.perf_counter()
         try:
             with self._job(ctx):
@@ -226,7 +227,7 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     device_type = host.device().partition(":")[0]
     simulated = host.device() if device_type == "cpu" else "cpu"
     devices = DeviceService({simulated: simulated_bytes} if simulated_bytes else None, strict=True)
-    policies = cache(lambda mode: policy_from(settings, device_type, mode))
+    policies = cache(lambda mode: policy_from(settings, device_type, mode, os.environ))
     folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
     calibration = Calibration(folder / "memory" / "calibration.json")
     return ModelManager(host, devices, lambda: policies(host.vram_mode() or "normal"), calibration)

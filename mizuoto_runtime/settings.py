@@ -140,7 +140,7 @@ SETTINGS = (
         default=20,
         low=0,
         high=1 << 20,
-        help="a server unloads a model that is idle for longer, 0: never; one command or ComfyUI doesn't",
+        help="a server, ComfyUI too, unloads a model that is idle for longer, 0: never; one command doesn't",
     ),
     Setting(
         name="compute.gpu_jobs",

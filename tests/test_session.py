@@ -159,3 +159,15 @@ def test_after_a_job_ran_out_of_memory_in_whatever_way_nothing_idle_stays_on_the
     with pytest.raises(NotEnoughMemory):
         session.speak(files, SpeakRequest(text="Hi."))
     assert session.manager.device.held_bytes() == 0
+
+
+def test_a_server_lets_go_of_idle_models_but_not_of_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    session = Session(resolve({"compute.unload_after_minutes": "1"}, {}), ModelLibrary([tmp_path]), engines=LMCODEC)
+    session.manager.host.serves = True
+    files = [session.find("lmcodec", name) for name in ("tied", "untied-bf16")]
+    wanted, other = (session.open(each) for each in files)
+    for loaded in (wanted, other):
+        loaded.last_used_s -= 61
+    session.run_phase(files[0], "prompt", {"text": "Hi."}, {})
+    assert session.open(files[0]) is wanted
+    assert session.open(files[1]) is not other

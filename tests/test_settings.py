@@ -125,8 +125,11 @@ def test_the_defaults_make_the_default_policy() -> None:
 
 
 def test_graphs_are_not_captured_under_the_async_allocator() -> None:
-    settings = resolve({"compute.cuda_allocator": "async"}, {})
-    assert not policy_from(settings, "cuda").cuda_graphs
+    default, wanted = resolve({}, {}), resolve({"compute.cuda_allocator": "async"}, {})
+    chosen = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    assert not policy_from(wanted, "cuda").cuda_graphs
+    assert not policy_from(default, "cuda", environment=chosen).cuda_graphs, "as ComfyUI chooses it"
+    assert policy_from(wanted, "cuda", environment={"PYTORCH_ALLOC_CONF": "backend:native"}).cuda_graphs
 
 
 @pytest.mark.parametrize(
