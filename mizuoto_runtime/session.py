@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ class Session:
         self.engines = engines
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
-        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode))
+        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode, os.environ))
         self.manager = self._manager(host)
         self.models = Models(self._load, lambda: self.settings.integer("compute.max_resident_models"))
         self._jobs = JobSlots()
@@ -159,9 +160,9 @@ class Session:
             PhaseId(files.ref.engine, files.ref.model, phase.id),
         )
         ctx.check()
+        model = self.open(files)
         if self.manager.host.serves:
             self.unload_idle()
-        model = self.open(files)
         started = time.perf_counter()
         try:
             with model.running(), self._job(ctx):
@@ -177,9 +178,14 @@ class Session:
                 applied=dict(ctx.applied),
                 warnings=tuple(ctx.warnings),
             )
-        except NotEnoughMemory:
+        except Exception as error:
+            if not self.manager.host.is_out_of_memory(error):
+                raise
+            ctx.close()
             self.manager.release_after_oom()
-            raise
+            if isinstance(error, NotEnoughMemory):
+                raise
+            raise NotEnoughMemory(f"{phase.label}: {error}; shorten the text, or free memory of the device") from error
         finally:
             ctx.close()
         return artifacts(spec, phase, result, (*reports_of(inputs), report))

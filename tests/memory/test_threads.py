@@ -142,6 +142,10 @@ def test_another_devices_requests_are_not_waited_for() -> None:
 
         began = time.monotonic()
         in_threads(beside)
+        rig.devices._devices["other"].size_bytes = UNIT // 2  # type: ignore[attr-defined]
+        second.unload()
+        with pytest.raises(NotEnoughMemory):
+            in_threads(beside)
         assert time.monotonic() - began < PATIENCE_SECONDS / 2
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
 
 from mizuoto_runtime.errors import Cancelled
+from mizuoto_runtime.memory import jobs, turns
 from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.jobs import JobSlots
@@ -102,3 +104,50 @@ def test_waiting_for_a_device_ends_with_a_cancel() -> None:
         pass
     with slots.job("cuda:0", 1, cancelled):
         pass
+
+
+@pytest.mark.parametrize("host_copies", ["off", "auto", "on"])
+def test_a_partial_handle_always_has_its_copy_in_ram_and_a_whole_one_as_it_is_set(host_copies: str) -> None:
+    rig, handle = Rig(SIZE - UNIT, host_copies=host_copies), component("h")
+    rig.manager.memory.read = lambda: Ram(64 * GB, 0, "test")
+    for whole in (False, True):
+        with rig.context().use([handle], 0):
+            assert handle.whole is whole and handle.resident
+            kept = not whole or host_copies == "on"
+            for group in handle.division.groups:
+                if group.entries and group is not handle.division.buffers:
+                    assert all(entry.host.is_meta is not kept for entry in group.entries), group.name
+        handle.unload()
+        rig.device.size_bytes = SIZE
+
+
+def test_whoever_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting requests also look for themselves now and then; here never, so that only being told helps."""
+    for module in (turns, jobs):
+        monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    rig, first, second = Rig(SIZE + UNIT // 2), component("a"), component("b")
+    slots, holds, done = JobSlots(), threading.Event(), list[str]()
+
+    def holder() -> None:
+        with slots.job("sim", 1, lambda: None):
+            with rig.context().use([first], 0):
+                holds.set()
+                while not rig.manager._turns._held:
+                    time.sleep(0.001)
+                done.append("first")
+            while len(done) < 2 or not slots._changed._waiters:  # type: ignore[attr-defined]
+                time.sleep(0.001)
+
+    def waiter() -> None:
+        holds.wait(20)
+        with rig.context().use([second], 0):
+            done.append("second")
+        with slots.job("sim", 1, lambda: None):
+            done.append("third")
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (holder, waiter)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert done == ["first", "second", "third"]
