@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..mizuoto_runtime.engines.spec import AUDIO, MODEL, TEXT, EngineSpec, Param, Phase, Port
 from ..mizuoto_runtime.errors import InputError, MizuotoError
@@ -92,6 +92,22 @@ def phase_outputs(phase: Phase, made: tuple[Artifact, ...]) -> tuple[object, ...
     values = [audio_to_comfy(artifact.value) if isinstance(artifact.value, Audio) else artifact for artifact in made]
     spoken = next((item for port, item in zip(phase.gives, made, strict=True) if port.type == AUDIO), None)
     return (*values, *(() if spoken is None else (report_text(finished(spoken).meta),)))
+
+
+def phase_ui(phase: Phase, made: tuple[Artifact, ...]) -> dict[str, object] | None:
+    """What the node's badge in the editor shows; None for a phase that gives no audio."""
+    spoken = next((item for port, item in zip(phase.gives, made, strict=True) if port.type == AUDIO), None)
+    if spoken is None:
+        return None
+    meta = finished(spoken).meta
+    memory = cast(Mapping[str, Any], meta["memory"])
+    told = {
+        "duration_seconds": meta["duration_seconds"],
+        "real_time_factor": meta["real_time_factor"],
+        "peak_mb": memory.get("peak_mb"),
+        "reasons": sorted({str(part["reason"]) for part in memory.get("partial", {}).values()}),
+    }
+    return {"mizuoto": [told]}
 
 
 def report_text(meta: Mapping[str, object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,3 +152,13 @@ def test_two_threads_load_a_model_once_and_the_oldest_goes() -> None:
     for name in ("b", "a", "c"):
         models.open(Files(ModelRef("engine", name), None))
     assert ([model.ref.model for model in models], loaded) == (["a", "c"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("mode", ["high", "none"])
+def test_the_peak_of_a_run_is_what_its_weights_and_slots_took(tmp_path: Path, mode: str) -> None:
+    made = session(tmp_path, 256, compute__vram_mode=mode)
+    output = made.speak(made.find("lmcodec", "tied"), SpeakRequest(text="hi"))
+    memory: Any = output.meta["memory"]
+    held = [handle.held_bytes for model in made.models for handle in model.handles]
+    assert memory["peak_mb"] * 1e6 == pytest.approx(max(held), abs=1e3)
+    assert (memory["peak_mb"] < memory["size_mb"] / 2) is (mode == "none")

@@ -107,6 +107,21 @@ export function onRuntime(listener) {
     return () => api.removeEventListener("mizuoto.runtime", heard);
 }
 
+/** What a run says of itself. @typedef {object} Spoken
+ * @property {number} duration_seconds
+ * @property {number | null} real_time_factor
+ * @property {number | null} peak_mb
+ * @property {string[]} reasons
+ */
+
+/** Calls `listener` with the node's id when one of the pack's nodes has spoken. @param {(id: string, spoken: Spoken) => void} listener */
+export function onSpoken(listener) {
+    api.addEventListener("executed", ({ detail }) => {
+        const spoken = detail.output?.mizuoto?.[0];
+        if (spoken) listener(String(detail.display_node ?? detail.node), spoken);
+    });
+}
+
 /** Calls `listener` when the connection to the server is back. @param {() => void} listener */
 export function onReconnected(listener) {
     api.addEventListener("reconnected", listener);

@@ -1,5 +1,9 @@
 /** ComfyUI's own scripts, as far as the pack uses them. */
 
+interface Window {
+    LGraphBadge: new (options: { text: string; fgColor: string; bgColor: string }) => object;
+}
+
 declare module "*/scripts/api.js" {
     export const api: {
         fetchApi(path: string, options?: RequestInit): Promise<Response>;
@@ -20,6 +24,7 @@ declare module "*/scripts/app.js" {
     }
 
     export interface App {
+        graph: { getNodeById(id: string): any; setDirtyCanvas(front: boolean, back: boolean): void };
         registerExtension(extension: { name: string; setup?(): void | Promise<void> }): void;
         ui: { settings: { addSetting(setting: object): void; getSettingValue(id: string): string | undefined } };
         extensionManager: {

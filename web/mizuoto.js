@@ -2,6 +2,7 @@
 /** What the pack adds to ComfyUI's page. */
 
 import { app } from "../../scripts/app.js";
+import { showBadges } from "./badge.js";
 import { Panel } from "./panel.js";
 import { SettingsDialog } from "./settings.js";
 import { textsOf } from "./texts.js";
@@ -21,6 +22,7 @@ app.registerExtension({
     async setup() {
         addStyles();
         const texts = textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
+        showBadges(app, texts);
         app.extensionManager.registerSidebarTab({
             id: "mizuoto",
             icon: "pi pi-volume-up",

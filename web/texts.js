@@ -45,6 +45,11 @@ const TEXTS = {
         on: "on",
         off: "off",
         bar: "{name}: {parts}",
+        peak: "{size} peak",
+        streamed_mode: "streamed: the VRAM mode says so",
+        streamed_capped: "streamed: memory ran out; free some",
+        streamed_gave_up: "streamed: gave way; pin the model",
+        streamed_budget: "streamed: VRAM is short",
     },
     zh: {
         title: "Mizuoto",
@@ -88,6 +93,11 @@ const TEXTS = {
         on: "开",
         off: "关",
         bar: "{name}：{parts}",
+        peak: "峰值 {size}",
+        streamed_mode: "流式读取：显存模式如此设定",
+        streamed_capped: "流式读取：显存曾耗尽，请腾出一些",
+        streamed_gave_up: "流式读取：已让出显存，可固定该模型",
+        streamed_budget: "流式读取：显存不足",
     },
 };
 
