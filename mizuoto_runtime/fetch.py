@@ -35,6 +35,10 @@ class FetchFailed(MizuotoError):
     """A model couldn't be downloaded; the message says why, and what to do."""
 
 
+class LicenceNotAccepted(MizuotoError):
+    """A model whose licence forbids some uses, and nobody has said yes to it."""
+
+
 class _Interrupted(Exception):
     """The connection broke; what came so far is kept."""
 
@@ -44,17 +48,24 @@ def fetch(
     variant_id: str,
     library: ModelLibrary,
     *,
+    accepts_licence: bool = False,
     endpoint: str | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Download a published model into the library unless it is there already; returns its path.
 
+    accepts_licence: the user has accepted the licence; LicenceNotAccepted where that is needed and wasn't given.
     endpoint: the address of a mirror that takes the place of HUGGING_FACE. progress: told the bytes of all files.
     check: called for every block; it raises to cancel. UnknownName lists the published models; FetchFailed for a wrong
     answer, a wrong digest, a full disk or a broken connection; the next call goes on where this one stopped.
     """
     variant = _published(spec, variant_id)
+    if variant.restricts and not accepts_licence:
+        raise LicenceNotAccepted(
+            f"{variant.id} has a licence that forbids some uses: {variant.licence}. Read it where the model is "
+            "published; if your use is allowed, accept it (--accept-licence) and fetch again"
+        )
     folder = _folder(spec, variant, library)
     receiver = _Receiver(variant, progress, check)
     for file in sorted(variant.files, key=lambda file: _is_entry(file, spec.layout)):
@@ -153,7 +164,7 @@ class _Receiver:
             except _Interrupted as interruption:
                 problem = str(interruption)
                 continue
-            if _digest_is_right(file, part):
+            if digest_is_right(file, part):
                 return
             part.unlink()
             problem = f"its {_digest_name(file)} digest differs from the published one"
@@ -196,7 +207,7 @@ def _size(path: Path) -> int:
 
 
 def _check_existing(file: ModelFile, target: Path) -> None:
-    if not _digest_is_right(file, target):
+    if not digest_is_right(file, target):
         raise FetchFailed(
             f"{target} exists, but isn't the published file ({_size(target):,} bytes; published are "
             f"{file.size_bytes:,}). Rename it to keep it, or remove it, then fetch again"
@@ -215,7 +226,8 @@ def _digest_name(file: ModelFile) -> str:
     return "sha256" if file.sha256 else "md5"
 
 
-def _digest_is_right(file: ModelFile, path: Path) -> bool:
+def digest_is_right(file: ModelFile, path: Path) -> bool:
+    """Whether the file at `path` has the published size and content."""
     if _size(path) != file.size_bytes:
         return False
     digest = hashlib.new(_digest_name(file), usedforsecurity=False)

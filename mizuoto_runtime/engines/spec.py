@@ -11,6 +11,7 @@ that do the work stand in `phases.py` beside the declaration, imported when the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -158,6 +159,9 @@ class ModelFile:
     md5: str = ""
 
 
+RESTRICTING = re.compile(r"\bNC\b|research|non-?commercial|bilibili", re.IGNORECASE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
@@ -171,6 +175,11 @@ class Variant:
     languages: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
     repository: str = ""
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the licence is known to forbid some uses, as commercial ones."""
+        return RESTRICTING.search(self.licence) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
