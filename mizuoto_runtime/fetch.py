@@ -60,12 +60,7 @@ def fetch(
     check: called for every block; it raises to cancel. UnknownName lists the published models; FetchFailed for a wrong
     answer, a wrong digest, a full disk or a broken connection; the next call goes on where this one stopped.
     """
-    variant = _published(spec, variant_id)
-    if variant.restricts and not accepts_licence:
-        raise LicenceNotAccepted(
-            f"{variant.id} has a licence that forbids some uses: {variant.licence}. Read it where the model is "
-            "published; if your use is allowed, accept it (--accept-licence) and fetch again"
-        )
+    variant = fetchable(spec, variant_id, accepts_licence=accepts_licence)
     folder = _folder(spec, variant, library)
     receiver = _Receiver(variant, progress, check)
     for file in sorted(variant.files, key=lambda file: _is_entry(file, spec.layout)):
@@ -77,6 +72,17 @@ def fetch(
         except OSError as error:
             raise FetchFailed(f"{target} can't be written: {error.strerror or error}") from error
     return folder if spec.layout.kind == "folder" else folder / f"{variant.id}{spec.layout.suffix}"
+
+
+def fetchable(spec: EngineSpec, variant_id: str, *, accepts_licence: bool) -> Variant:
+    """The published model, if it may be downloaded; errors as in `fetch`."""
+    variant = _published(spec, variant_id)
+    if variant.restricts and not accepts_licence:
+        raise LicenceNotAccepted(
+            f"{variant.id} has a licence that forbids some uses: {variant.licence}. Read it where the model is "
+            "published; if your use is allowed, accept it (--accept-licence) and fetch again"
+        )
+    return variant
 
 
 def file_url(file: ModelFile, endpoint: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from .errors import InputError, MizuotoError
 from .fetch import digest_is_right
 from .library import ModelFiles, ModelLibrary
 from .types import Progress
+from .weights.cache import FOLDER as CACHE_FOLDER
 
 State = Literal["right", "missing", "wrong size", "wrong content"]
 PART = ".part"
@@ -63,7 +65,7 @@ def _state(file: ModelFile, path: Path) -> State:
 
 
 def remove(spec: EngineSpec, name: str, library: ModelLibrary) -> int:
-    """Remove an installed model's files, and nothing else; returns the bytes given back.
+    """Remove an installed model's files, and what was converted from them; returns the bytes given back.
 
     InputError for one that lies outside the pack's own folder, as in another pack's: that is somebody else's.
     """
@@ -80,7 +82,8 @@ def remove(spec: EngineSpec, name: str, library: ModelLibrary) -> int:
             _remove(path)
         except OSError as error:
             raise RemovalFailed(f"{path} can't be removed: {error.strerror or error}") from error
-    _remove_empty(files.path.parent, own)
+    for folder in (files.path.parent / CACHE_FOLDER, files.path.parent):
+        _remove_empty(folder, own)
     return size_bytes
 
 
@@ -90,7 +93,8 @@ def _own_files(files: ModelFiles) -> list[Path]:
         return [files.path]
     companions = [files.path.with_name(files.path.name + companion) for companion in files.companions]
     parts = [path.with_name(path.name + PART) for path in (files.path, *companions)]
-    return [path for path in (*companions, *parts, files.path) if path.is_symlink() or path.exists()]
+    kept = [*(files.path.parent / CACHE_FOLDER).glob(f"{glob.escape(files.path.name)}.*")]
+    return [path for path in (*companions, *parts, *kept, files.path) if path.is_symlink() or path.exists()]
 
 
 def _size(path: Path) -> int:
@@ -110,6 +114,6 @@ def _remove(path: Path) -> None:
 
 
 def _remove_empty(folder: Path, top: Path) -> None:
-    while folder != top and folder.is_relative_to(top) and not any(folder.iterdir()):
+    while folder != top and folder.is_dir() and folder.is_relative_to(top) and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent

@@ -75,7 +75,10 @@ def test_verifying_can_be_cancelled(library: ModelLibrary) -> None:
 def test_removing_takes_the_model_and_nothing_else(library: ModelLibrary) -> None:
     path, other = installed(library.roots[0], f"sub/{NAME}"), installed(library.roots[0], "other")
     path.with_name(f"{path.name}.part").write_bytes(b"half")
-    assert remove(PIPER, f"sub/{NAME}", library) == len(MODEL) + len(CONFIG) + 4
+    cached = path.parent / ".mizuoto" / f"{path.name}.0123.safetensors"
+    cached.parent.mkdir()
+    cached.write_bytes(b"converted")
+    assert remove(PIPER, f"sub/{NAME}", library) == len(MODEL) + len(CONFIG) + 4 + 9
     assert not path.parent.exists() and other.exists()
     assert list(library.installed(PIPER)) == ["other"]
 

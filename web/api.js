@@ -107,6 +107,44 @@ export function onRuntime(listener) {
     return () => api.removeEventListener("mizuoto.runtime", heard);
 }
 
+/**
+ * @typedef {object} PublishedModel
+ * @property {string} id
+ * @property {boolean} installed
+ * @property {boolean} fetchable
+ * @property {number} size_bytes
+ * @property {string} licence
+ * @property {boolean} restricts
+ */
+
+/**
+ * @typedef {object} Download
+ * @property {string} id
+ * @property {"waiting" | "running" | "done" | "failed" | "cancelled"} state
+ * @property {number} done_bytes
+ * @property {number} total_bytes
+ * @property {string} message
+ */
+
+/** @returns {Promise<{id: string, loader_node: string, models: PublishedModel[]}[]>} */
+export const fetchEngines = async () => (await asked("GET", "/engines")).engines;
+
+/**
+ * @param {string} id
+ * @param {boolean} acceptLicence
+ * @returns {Promise<Download>}
+ */
+export const fetchModel = (id, acceptLicence) =>
+    asked("POST", `/models/${encodeURIComponent(id)}/fetch`, { accept_licence: acceptLicence });
+
+/** @param {string} id */
+export const cancelFetch = (id) => asked("DELETE", `/models/${encodeURIComponent(id)}/fetch`);
+
+/** Calls `listener` whenever the server tells of a download. @param {(download: Download) => void} listener */
+export function onDownload(listener) {
+    api.addEventListener("mizuoto.download", (event) => listener(event.detail));
+}
+
 /** What a run says of itself. @typedef {object} Spoken
  * @property {number} duration_seconds
  * @property {number | null} real_time_factor

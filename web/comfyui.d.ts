@@ -25,11 +25,17 @@ declare module "*/scripts/app.js" {
 
     export interface App {
         graph: { getNodeById(id: string): any; setDirtyCanvas(front: boolean, back: boolean): void };
-        registerExtension(extension: { name: string; setup?(): void | Promise<void> }): void;
+        refreshComboInNodes(): Promise<void>;
+        registerExtension(extension: {
+            name: string;
+            setup?(): void | Promise<void>;
+            nodeCreated?(node: any): void | Promise<void>;
+        }): void;
         ui: { settings: { addSetting(setting: object): void; getSettingValue(id: string): string | undefined } };
         extensionManager: {
             registerSidebarTab(tab: SidebarTab): void;
             setting: { get(id: string): unknown; set(id: string, value: unknown): Promise<void> };
+            dialog: { confirm(options: { title: string; message: string }): Promise<boolean | null> };
             toast: { add(message: object): void };
         };
     }
