@@ -239,7 +239,15 @@ class Served:
         from ..mizuoto_runtime.runtime import runtime_facts
 
         running = session()
-        return {**runtime_facts(running), "memory": running.manager.facts()}
+        return {
+            **runtime_facts(running),
+            "memory": running.manager.facts(),
+            "settings": {
+                name: {"value": running.settings.values[name], "source": source}
+                for name, source in running.settings.sources.items()
+                if name.startswith("compute.")
+            },
+        }
 
     def doctor(self) -> dict[str, Any]:
         from ..mizuoto_runtime.doctor import examine

@@ -44,6 +44,7 @@ const ROOT = "/mizuoto/v1";
  * @property {{total_bytes: number, free_bytes: number, reserve_bytes: number}} ram
  * @property {Model[]} models
  * @property {{policy: Record<string, unknown>, reserve_bytes: number, shares_device: boolean}} memory
+ * @property {Record<string, {value: unknown, source: string}>} settings
  */
 
 /**

@@ -93,7 +93,8 @@ def test_an_empty_server_says_so(page: Page) -> None:
     assert slices(page.locator(".mizuoto-bar").first, SHARES) == {
         "application": 0, "own": 0, "other": 0, "free": 256 * MB,
     }  # fmt: skip
-    assert "VRAM mode" in text and "normal" in text
+    assert "VRAM mode\nnormal as ComfyUI has it" in text
+    assert "KV cache\ndynamic default" in text
 
 
 def test_the_panel_shows_a_streamed_run_while_it_runs_and_afterwards(
