@@ -34,6 +34,7 @@ from mizuoto_runtime.engines.qwen3tts.prompt import Request, build_prompt
 from mizuoto_runtime.engines.qwen3tts.talker import Talker
 from mizuoto_runtime.engines.qwen3tts.text import TextIds
 from mizuoto_runtime.lm.cache import peak_bytes, position_bytes
+from mizuoto_runtime.lm.products import lay_out_in_blocks
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.seeds import generator
 
@@ -130,6 +131,7 @@ def speed(dtype: torch.dtype, frames: int, rounds: int) -> None:
     weights = random_weights(talker, dtype)
     talker.load_state_dict(weights, assign=True)
     theirs = upstream(weights)
+    lay_out_in_blocks(talker.code_predictor.model.layers)
     runs: dict[str, Callable[[], Tensor]] = {
         "upstream": lambda: run_upstream(theirs, frames),
         "ours": lambda: run_ours(config, talker, frames),

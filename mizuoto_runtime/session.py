@@ -84,7 +84,7 @@ class Session:
         with self._lock:
             if key not in self._models:
                 self._forget(files.ref)
-                self._models[key] = _load(self.engines, files, self.manager.devices)
+                self._models[key] = _load(self.engines, files, self.manager)
             loaded = self._models[key]
             loaded.last_used_s = time.monotonic()
             self._models.move_to_end(key)
@@ -234,9 +234,9 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     return ModelManager(host, devices, lambda: policies(host.vram_mode() or "normal"), calibration)
 
 
-def _load(engines: Engines, files: ModelFiles, devices: DeviceService) -> LoadedModel:
+def _load(engines: Engines, files: ModelFiles, manager: ModelManager) -> LoadedModel:
     spec = engines.spec(files.ref.engine)
-    loader = Loader(spec, files.ref, devices)
+    loader = Loader(spec, files.ref, manager.devices, manager.host.device())
     return LoadedModel(engines.module(spec).load(files, loader), loader.handles)
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from mizuoto_runtime.conformance import conform
 from mizuoto_runtime.engines.qwen3tts import speech
+from mizuoto_runtime.engines.qwen3tts.phases import load
+from mizuoto_runtime.engines.qwen3tts.spec import SPEC
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
+from mizuoto_runtime.lm.products import BlockedProjection
+from mizuoto_runtime.loader import Loader
+from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Progress
 from tests.engines.operations import check_failing_operations
 from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
-from tests.golden.qwen3tts.checkpoint import reference_sound
+from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
 
 CLONED, PRESET, DESIGNED = "base-streamed", "custom-streamed", "design-streamed"
 
@@ -47,6 +53,23 @@ def request(name: str, frames: int = 7) -> SpeakRequest:
 @pytest.mark.parametrize("name", [CLONED, PRESET, DESIGNED])
 def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: str) -> None:
     check_streaming(library, finder(name), request(name))
+
+
+def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path) -> None:
+    """The official dtype, in which the code predictor's weights lie in blocks on a CPU."""
+    write_checkpoint(tmp_path / "qwen3tts" / PRESET, PRESET, dtype=torch.bfloat16)
+    library = ModelLibrary([tmp_path])
+    session = Session(resolve(environment={}), library)
+    loaded = session.open(finder(PRESET)(session))
+    talker = next(handle.module for handle in loaded.handles if handle.name == "talker")
+    assert any(isinstance(part, BlockedProjection) for part in talker.modules())
+    check_streaming(library, finder(PRESET), request(PRESET))
+
+
+def test_weights_for_a_graphics_card_stay_as_they_are_stored(library: ModelLibrary) -> None:
+    files = finder(PRESET)(Session(resolve(environment={}), library))
+    model = load(files, Loader(SPEC, files.ref, DeviceService(), "cuda:0"))
+    assert not any(isinstance(part, BlockedProjection) for part in model.talker.module.modules())
 
 
 def test_they_are_with_a_static_cache_too(library: ModelLibrary) -> None:
