@@ -16,6 +16,8 @@ from torch.nn import functional
 FEW_ROWS = 4
 BLOCKS = {torch.bfloat16: 128, torch.float32: 32}
 """Outputs in a block: as many as were fastest."""
+LEAST_BYTES = 1 << 20
+"""Of a weight: what is smaller stays in a cache, and waking other threads for it costs more than reading it."""
 FAST_BAGS = ("AVX2", "AVX512")
 
 
@@ -23,7 +25,8 @@ class Projection(nn.Linear):
     """A linear layer of (rows, width)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.float32 and x.device.type == "cpu" and len(x) <= FEW_ROWS and _has_one_dnn():
+        few = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) <= FEW_ROWS
+        if few and self.weight.nbytes >= LEAST_BYTES and _has_one_dnn():
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
             return product
         return functional.linear(x, self.weight, self.bias)
@@ -75,8 +78,12 @@ def lay_out_in_blocks(module: nn.Module) -> None:
         return
     for part in list(module.modules()):
         for name, child in list(part.named_children()):
-            if isinstance(child, Projection) and child.weight.dtype in BLOCKS:
+            if isinstance(child, Projection) and _gains(child.weight):
                 setattr(part, name, BlockedProjection.of(child))
+
+
+def _gains(weight: Tensor) -> bool:
+    return weight.dtype in BLOCKS and weight.nbytes >= LEAST_BYTES
 
 
 @lru_cache(maxsize=64)

@@ -16,6 +16,11 @@ from mizuoto_runtime.memory.handle import ModelHandle
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 
 
+@pytest.fixture(autouse=True)
+def small_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+
+
 def layer(width: int, outputs: int, dtype: torch.dtype, *, bias: bool = False) -> Projection:
     rng = torch.Generator().manual_seed(width + outputs)
     made = Projection(width, outputs, bias=bias).to(dtype).requires_grad_(False)
@@ -60,6 +65,16 @@ def test_only_projections_of_known_dtypes_are_laid_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     lay_out_in_blocks(slow)
     assert [type(part) for part in slow.values()] == [Projection, Projection, nn.Linear]
+
+
+def test_small_weights_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "LEAST_BYTES", 64 * 96 * 4 + 1)
+    projection = layer(64, 96, torch.float32)
+    x = torch.ones(1, 64)
+    assert torch.equal(projection(x), functional.linear(x, projection.weight))
+    module = nn.ModuleList([projection])
+    lay_out_in_blocks(module)
+    assert module[0] is projection
 
 
 def test_blocks_stream() -> None:

@@ -62,10 +62,10 @@ PLACES: dict[str, dict[str, Place]] = {
     },
     "qwen3tts_designed_voice": {
         "1": (0, 0, 340, 60),
-        "2": (0, 110, 340, 110),
-        "3": (380, 0, 400, 300),
-        "4": (820, 0, 340, 110),
-        "5": (820, 160, 340, 380),
+        "2": (380, 0, 340, 110),
+        "3": (760, 0, 380, 300),
+        "4": (1180, 0, 340, 110),
+        "5": (1180, 160, 340, 380),
     },
 }
 NOTES: dict[str, tuple[Place, str]] = {
@@ -91,7 +91,7 @@ NOTES: dict[str, tuple[Place, str]] = {
         "`Qwen/Qwen3-TTS-12Hz-0.6B-Base`. Clone only voices whose owners agree.",
     ),
     "qwen3tts_designed_voice": (
-        (0, 270, 340, 270),
+        (0, 160, 720, 170),
         "Describe a voice, write a text, press Run. Another seed gives another such voice.\n\n"
         "The description may be English or Chinese.\n\n"
         "The model is a folder in `models/mizuoto/qwen3tts`, with all files of "

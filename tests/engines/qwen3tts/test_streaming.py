@@ -14,6 +14,7 @@ from mizuoto_runtime.engines.qwen3tts.phases import load
 from mizuoto_runtime.engines.qwen3tts.spec import SPEC
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
+from mizuoto_runtime.lm import products
 from mizuoto_runtime.lm.products import BlockedProjection
 from mizuoto_runtime.loader import Loader
 from mizuoto_runtime.memory.device import DeviceService
@@ -55,8 +56,9 @@ def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: 
     check_streaming(library, finder(name), request(name))
 
 
-def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path) -> None:
-    """The official dtype, in which the code predictor's weights lie in blocks on a CPU."""
+def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official dtype, with the code predictor's weights in blocks, as large ones lie on a CPU."""
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "qwen3tts" / PRESET, PRESET, dtype=torch.bfloat16)
     library = ModelLibrary([tmp_path])
     session = Session(resolve(environment={}), library)
@@ -66,7 +68,10 @@ def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path) -> None:
     check_streaming(library, finder(PRESET), request(PRESET))
 
 
-def test_weights_for_a_graphics_card_stay_as_they_are_stored(library: ModelLibrary) -> None:
+def test_weights_for_a_graphics_card_stay_as_they_are_stored(
+    library: ModelLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     files = finder(PRESET)(Session(resolve(environment={}), library))
     model = load(files, Loader(SPEC, files.ref, DeviceService(), "cuda:0"))
     assert not any(isinstance(part, BlockedProjection) for part in model.talker.module.modules())
