@@ -162,7 +162,7 @@ class ModelFile:
 class Variant:
     """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
 
-    files: what `models fetch` downloads. repository: where to get the model by hand if there are none.
+    files: what `models fetch` downloads. repository: where to get the model by hand, if it is a folder.
     """
 
     id: str
