@@ -99,13 +99,17 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them."""
+    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them.
+
+    batch: whether an AUDIO with several recordings may come, as (clips, channels, length).
+    """
 
     name: str
     type: str
     tooltip: str
     label: str = ""
     optional: bool = False
+    batch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
