@@ -63,14 +63,20 @@ def fetch(
     variant = fetchable(spec, variant_id, accepts_licence=accepts_licence)
     folder = _folder(spec, variant, library)
     receiver = _Receiver(variant, progress, check)
+    entries: list[tuple[Path, Path]] = []
     for file in sorted(variant.files, key=lambda file: _is_entry(file, spec.layout)):
         target = folder / _checked_path(file.path)
         url = file_url(file, endpoint)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            receiver.obtain(file, url, target)
+            received = receiver.obtain(file, url, target)
+            if _is_entry(file, spec.layout):
+                entries.append((received, target))
+            else:
+                received.replace(target)
         except OSError as error:
             raise FetchFailed(f"{target} can't be written: {error.strerror or error}") from error
+    _unveil(entries)
     return folder if spec.layout.kind == "folder" else folder / f"{variant.id}{spec.layout.suffix}"
 
 
@@ -123,8 +129,17 @@ def _folder(spec: EngineSpec, variant: Variant, library: ModelLibrary) -> Path:
     return installed.parent if installed else library.folder(spec)
 
 
+def _unveil(entries: list[tuple[Path, Path]]) -> None:
+    """Give the received files their names, the outermost first: what lies below a model's folder is no model."""
+    for received, target in sorted(entries, key=lambda entry: len(entry[1].parts)):
+        try:
+            received.replace(target)
+        except OSError as error:
+            raise FetchFailed(f"{target} can't be written: {error.strerror or error}") from error
+
+
 def _is_entry(file: ModelFile, layout: Layout) -> bool:
-    """Whether the library takes this file as the sign that the model is there."""
+    """Whether the library takes a file of that name as the sign that a model is there."""
     if layout.kind == "folder":
         return PurePosixPath(file.path).name == layout.marker
     return file.path.endswith(layout.suffix)
@@ -148,16 +163,17 @@ class _Receiver:
         self._total_bytes = sum(file.size_bytes for file in variant.files)
         self._finished_bytes = 0
 
-    def obtain(self, file: ModelFile, url: str, target: Path) -> None:
-        """See to it that `target` is `file`, whole and right."""
+    def obtain(self, file: ModelFile, url: str, target: Path) -> Path:
+        """`file`, whole and right: `target` if it is there, else what is to become `target`."""
+        received = target
         if target.exists():
             _check_existing(file, target)
         else:
-            part = target.with_name(target.name + ".part")
-            self._receive(file, url, part)
-            part.replace(target)
+            received = target.with_name(target.name + ".part")
+            self._receive(file, url, received)
         self._finished_bytes += file.size_bytes
         self._tell(0)
+        return received
 
     def _receive(self, file: ModelFile, url: str, part: Path) -> None:
         problem = ""

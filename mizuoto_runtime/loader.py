@@ -23,11 +23,13 @@ class Loader:
     """Makes a handle of each component of `model` that the engine declares.
 
     devices: `devices.pin_to_cpu(module)` keeps a part of a component off every device; before its handle is made.
+    device: where the model will run, as torch names it.
     """
 
     spec: EngineSpec
     model: ModelRef
     devices: DeviceService
+    device: str = "cpu"
     handles: list[ModelHandle] = field(default_factory=list)
 
     def handle(self, component: str, module: nn.Module) -> ModelHandle:

@@ -225,7 +225,7 @@ class Session:
 
     def _load(self, files: ModelFiles) -> LoadedModel:
         spec = self.engines.spec(files.ref.engine)
-        loader = Loader(spec, files.ref, self.manager.devices)
+        loader = Loader(spec, files.ref, self.manager.devices, self.manager.host.device())
         loaded = LoadedModel(files.ref, self.engines.module(spec).load(files, loader), loader.handles)
         for handle in loaded.handles:
             LOG.debug("%s, %s: %s bytes", loaded.id, handle.name, f"{handle.size_bytes:,}")

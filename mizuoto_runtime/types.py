@@ -22,7 +22,10 @@ class ModelRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Audio:
-    """Sound. samples: (channels, length) float32 on the CPU, nominally within -1 … 1; rate_hz: samples a second."""
+    """Sound. samples: (channels, length) float32 on the CPU, nominally within -1 … 1; rate_hz: samples a second.
+
+    An input that takes several recordings may get (clips, channels, length).
+    """
 
     samples: Tensor
     rate_hz: int

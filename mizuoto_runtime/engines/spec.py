@@ -100,13 +100,17 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them."""
+    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them.
+
+    batch: whether an AUDIO with several recordings may come, as (clips, channels, length).
+    """
 
     name: str
     type: str
     tooltip: str
     label: str = ""
     optional: bool = False
+    batch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +170,7 @@ RESTRICTING = re.compile(r"\bNC\b|research|non-?commercial|bilibili", re.IGNOREC
 class Variant:
     """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
 
-    files: what `models fetch` downloads. repository: where to get the model by hand if there are none.
+    files: what `models fetch` downloads. repository: where to get the model by hand, if it is a folder.
     """
 
     id: str

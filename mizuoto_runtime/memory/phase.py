@@ -56,6 +56,11 @@ class PhaseContext:
         """How language models keep attention's keys and values (K1)."""
         return self.manager.policy.kv_cache
 
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether steps may be captured in CUDA graphs: on an NVIDIA or AMD card, if `compute.cuda_graphs` is on."""
+        return self.manager.policy.cuda_graphs and self.device.startswith("cuda")
+
     def use(self, handles: Sequence[ModelHandle], memory: int, *, step: str = "use") -> Block:
         """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2).
 

@@ -12,6 +12,7 @@ from ...audio.join import Joiner
 from ...audio.mel import slaney_log_mel
 from ...errors import InputError
 from ...library import ModelFiles
+from ...lm.products import lay_out_in_blocks
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
@@ -52,6 +53,8 @@ def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
     """Open the model in the folder `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
     loaded = load_modules(files.path)
+    if loader.device == "cpu":
+        lay_out_in_blocks(loaded.talker.code_predictor.model.layers)
     talker = loader.handle("talker", loaded.talker)
     talker.mark(loaded.talker.model.text_embedding, "gather")
     talker.mark(loaded.talker.code_predictor, "hot")
