@@ -90,7 +90,7 @@ class Session:
             loaded.last_used_s = time.monotonic()
             self._models.move_to_end(key)
             while len(self._models) > self.settings.integer("compute.max_resident_models"):
-                self._models.popitem(last=False)
+                del self._models[self._first_to_go()]
         self.relieve_ram()
         return loaded
 
@@ -211,6 +211,12 @@ class Session:
             return
         with self._jobs.job(device.name, self.manager.policy.gpu_jobs, ctx.check):
             yield
+
+    def _first_to_go(self) -> tuple[object, ...]:
+        """The model to let go of for the one that was opened last: rather an idle one, and a pinned one last."""
+        pinned = self.manager.policy.pinned_models
+        others = list(self._models)[:-1]
+        return min(others, key=lambda key: (key[:2] in pinned, self._models[key].busy))
 
     def _forget(self, ref: ModelRef) -> None:
         for key in [key for key in self._models if key[:2] == tuple(ref)]:
