@@ -66,7 +66,11 @@ class Session:
         self.library = library or ModelLibrary(roots_from(self.settings))
         self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode, os.environ))
         self.manager = self._manager(host)
-        self.models = Models(self._load, lambda: self.settings.integer("compute.max_resident_models"))
+        self.models = Models(
+            self._load,
+            lambda: self.settings.integer("compute.max_resident_models"),
+            lambda ref: ref in self.manager.policy.pinned_models,
+        )
         self._jobs = JobSlots()
 
     def apply(self, settings: Settings) -> None:
