@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,11 +23,13 @@ class Loader:
     """Makes a handle of each component of `model` that the engine declares.
 
     devices: `devices.pin_to_cpu(module)` keeps a part of a component off every device; before its handle is made.
+    device: where the model will run, as torch names it.
     """
 
     spec: EngineSpec
     model: ModelRef
     devices: DeviceService
+    device: str = "cpu"
     handles: list[ModelHandle] = field(default_factory=list)
 
     def handle(self, component: str, module: nn.Module) -> ModelHandle:
@@ -38,16 +44,35 @@ class Loader:
 
 @dataclass
 class LoadedModel:
-    """A model that is open: whatever the engine's `load` returned, and all its handles.
+    """A model that is open: which, whatever the engine's `load` returned, and all its handles.
 
     last_used_s: the monotonic clock's time.
     """
 
+    ref: ModelRef
     model: object
     handles: list[ModelHandle]
     last_used_s: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _runs: int = 0
+
+    @property
+    def id(self) -> str:
+        return ":".join(self.ref)
 
     @property
     def busy(self) -> bool:
-        """Whether a phase uses one of the handles now."""
-        return any(handle.busy for handle in self.handles)
+        """Whether a phase of a request runs on the model now, or uses one of the handles."""
+        return self._runs > 0 or any(handle.busy for handle in self.handles)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The block runs a phase on the model."""
+        with self._lock:
+            self._runs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs -= 1
+            self.last_used_s = time.monotonic()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,12 +25,14 @@ from ..mizuoto_runtime.memory.device import Device, checked_device
 from ..mizuoto_runtime.memory.host import StandaloneHost, Tenant
 from ..mizuoto_runtime.memory.oom import is_out_of_memory
 from ..mizuoto_runtime.memory.policy import ALLOCATOR_VARIABLES, VramMode
+from ..mizuoto_runtime.saved import SavedSettings
 from ..mizuoto_runtime.settings import Settings, resolve
-from ..mizuoto_runtime.types import Callbacks, Progress
+from ..mizuoto_runtime.types import Callbacks, ModelRef, Progress
 from .adapter import Core, load_device, reserve_beside
 from .pins import PinBooks
 
 if TYPE_CHECKING:
+    from ..mizuoto_runtime.downloads import DownloadFacts, Downloads
     from ..mizuoto_runtime.memory.handle import ModelHandle
     from ..mizuoto_runtime.memory.pinning import PinHost
     from ..mizuoto_runtime.session import Session
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
 PROGRESS_INTERVAL_S = 0.01
+ANNOUNCE_INTERVAL_S = 0.5
 VRAM_MODES: dict[str, VramMode] = {
     "NO_VRAM": "none",
     "LOW_VRAM": "low",
@@ -48,6 +53,7 @@ HandleAdapter = type("HandleAdapter", (Core, comfy.model_patcher.ModelPatcher), 
 
 _lock = threading.Lock()
 _session: Session | None = None
+_announced_s = 0.0
 
 
 class ComfyHost(StandaloneHost):
@@ -87,6 +93,17 @@ class ComfyHost(StandaloneHost):
         if not _managed(device):
             return None
         return reserve_beside(memory_bytes, mm.minimum_inference_memory(), mm.extra_reserved_memory())
+
+    def held_bytes(self, device: Device) -> int:
+        if not _managed(device):
+            return 0
+        entries = [(entry.model, entry.device) for entry in list(mm.current_loaded_models)]
+        place = _place(device)
+        return sum(
+            int(model.loaded_size())
+            for model, where in entries
+            if model is not None and where == place and not isinstance(model, Core)
+        )
 
     def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """As ComfyUI loads a model of its own, unless that could change nothing."""
@@ -175,6 +192,11 @@ def comfys_out_of_memory() -> Iterator[None]:
         raise cast(type[Exception], mm.OOM_EXCEPTION)(str(error)) from error
 
 
+def saved_settings() -> SavedSettings:
+    """The settings, with those that the user changed in ComfyUI."""
+    return SavedSettings(Path(folder_paths.get_user_directory()) / FOLDER / "settings.json")
+
+
 def session() -> Session:
     """The process's only session, made when it is first needed. InputError for a setting that can't be."""
     from ..mizuoto_runtime.session import Session
@@ -182,7 +204,7 @@ def session() -> Session:
     global _session
     with _lock:
         if _session is None:
-            settings = resolve()
+            settings = saved_settings().resolve()
             chosen = settings.text("compute.device")
             host = ComfyHost(checked_device(chosen) if chosen else "")
             _session = Session(settings, ModelLibrary(_roots(settings)), host)
@@ -207,6 +229,110 @@ def callbacks() -> Callbacks:
     return Callbacks(progress=NodeProgress().show)
 
 
+class Served:
+    """What the routes show and change: the process's session."""
+
+    def saved(self) -> SavedSettings:
+        return saved_settings()
+
+    def runtime(self) -> dict[str, Any]:
+        from ..mizuoto_runtime.runtime import runtime_facts
+
+        running = session()
+        return {
+            **runtime_facts(running),
+            "memory": running.manager.facts(),
+            "settings": {
+                name: {"value": running.settings.values[name], "source": source}
+                for name, source in running.settings.sources.items()
+                if name.startswith("compute.")
+            },
+        }
+
+    def doctor(self) -> dict[str, Any]:
+        from ..mizuoto_runtime.doctor import examine
+        from ..mizuoto_runtime.memory.device import present
+
+        running = session()
+        return examine(running.settings, running.library, running.manager.facts(present()))
+
+    def library(self) -> ModelLibrary:
+        return library()
+
+    def apply(self, changes: Mapping[str, object]) -> None:
+        session().apply(saved_settings().change(changes))
+
+    def unload(self, ref: ModelRef) -> None:
+        session().unload(ref)
+
+    def offload(self, ref: ModelRef) -> None:
+        session().offload(ref)
+
+    def downloads(self) -> Downloads:
+        return _downloads()
+
+
+@cache
+def _downloads() -> Downloads:
+    from ..mizuoto_runtime.downloads import Downloads
+
+    return Downloads(_fetch, DownloadTeller().tell)
+
+
+def _fetch(
+    ref: ModelRef, accepts_licence: bool, progress: Callable[[Progress], None], check: Callable[[], None]
+) -> None:
+    from ..mizuoto_runtime.engines.registry import engine_spec
+    from ..mizuoto_runtime.fetch import fetch
+
+    endpoint = os.environ.get("HF_ENDPOINT")
+    spec = engine_spec(ref.engine)
+    fetch(
+        spec, ref.model, library(), accepts_licence=accepts_licence, endpoint=endpoint, progress=progress, check=check
+    )
+
+
+class DownloadTeller:
+    """Tells the open pages of downloads, of their progress a few times a second only."""
+
+    def __init__(self) -> None:
+        self._told_s = 0.0
+
+    def tell(self, download: DownloadFacts) -> None:
+        now_s = time.monotonic()
+        going_on = download["state"] == "running" and download["done_bytes"] > 0
+        server = _server()
+        if server is None or (going_on and now_s - self._told_s < ANNOUNCE_INTERVAL_S):
+            return
+        self._told_s = now_s
+        server.send_sync("mizuoto.download", dict(download))
+
+
+def register_routes() -> None:
+    """Serve the pack's own routes."""
+    server = _server()
+    if server is None:
+        return
+    from .routes import add_routes
+
+    add_routes(server.routes, Served())
+
+
+def announce(*, now: bool = False) -> None:
+    """Tell the open pages what is held, at most every half second while a prompt runs. now: whenever that was."""
+    global _announced_s
+    server = _server()
+    if server is None or _session is None or not (now or time.monotonic() - _announced_s >= ANNOUNCE_INTERVAL_S):
+        return
+    _announced_s = time.monotonic()
+    server.send_sync("mizuoto.runtime", Served().runtime())
+
+
+def _server() -> Any:
+    """ComfyUI's server; None where it isn't loaded, as when only the nodes are listed."""
+    return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+
+
 class NodeProgress:
     """Shows a phase's steps on the node that ComfyUI is running, at most a hundred times a second.
 
@@ -221,6 +347,7 @@ class NodeProgress:
         if progress.total <= 0 or (now_s - self._shown_s < PROGRESS_INTERVAL_S and progress.done < progress.total):
             return
         self._shown_s = now_s
+        announce()
         comfy.utils.ProgressBar(progress.total).update_absolute(progress.done)
 
 

@@ -21,6 +21,7 @@ from .wire import (
     phase_inputs,
     phase_options,
     phase_outputs,
+    phase_ui,
     speak_options,
     writable,
     writable_errors,
@@ -83,15 +84,13 @@ class PhaseNode(DeclaredNode):
         spec = engine_spec(cls.declaration.engine)
         phase = spec.phase(cls.declaration.phase)
         session = bridge.session()
-        made = session.run_phase(
-            session.find(*model_ref(values.get("model"), spec)),
-            phase.id,
-            phase_inputs(phase, values),
-            phase_options(phase, values),
-            values.get("seed", 0),
-            bridge.callbacks(),
-        )
-        return io.NodeOutput(*phase_outputs(phase, made))
+        files = session.find(*model_ref(values.get("model"), spec))
+        inputs, options = phase_inputs(phase, values), phase_options(phase, values)
+        try:
+            made = session.run_phase(files, phase.id, inputs, options, values.get("seed", 0), bridge.callbacks())
+        finally:
+            bridge.announce(now=True)
+        return io.NodeOutput(*phase_outputs(phase, made), ui=phase_ui(phase, made))
 
 
 class OptionsNode(DeclaredNode):
@@ -173,4 +172,5 @@ class MizuotoExtension(ComfyExtension):
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         bridge.register_folders()  # not in on_load, which 0.3 never calls
+        bridge.register_routes()
         return [node_class(declaration) for declaration in node_declarations(all_engines())]

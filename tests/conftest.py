@@ -64,9 +64,12 @@ def tree() -> Tree:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ComfyUI base directory with the pack and the demo's voice."""
+    """A ComfyUI base directory with the pack, the demo's voice, and tiny random Qwen3-TTS models."""
+    from tests.golden.qwen3tts.placed import place_models
+
     folder = prepare_base(tmp_path_factory.mktemp("comfyui"))
     place_voice(folder)
+    place_models(folder)
     return folder
 
 

@@ -55,7 +55,7 @@ def test_the_policy_in_force_is_shown(tmp_path: Path) -> None:
     policy = memory["policy"]
     assert (policy["mode"], policy["limit_bytes"], memory["reserve_bytes"]) == ("low", 512 * MB, 1024 * MB)
     assert (policy["ram_reserve_bytes"], policy["max_pinned_bytes"]) == (256 * MB, None)
-    assert policy["pinned_models"] == ["dummy/tones"]
+    assert policy["pinned_models"] == ["dummy:tones"]
 
 
 def test_devices_are_listed_once_with_their_figures(tmp_path: Path) -> None:
@@ -78,7 +78,8 @@ def test_engines_say_what_is_installed_and_what_can_be_fetched(tmp_path: Path) -
     piper, qwen3tts, dummy = found["engines"]
     assert (piper["id"], piper["installed"], piper["missing"]) == ("piper", ["mine"], [])
     assert "en_US-joe-medium" in piper["fetchable"]
-    assert (qwen3tts["installed"], qwen3tts["fetchable"]) == ([], [])
+    assert qwen3tts["installed"] == []
+    assert "Qwen3-TTS-12Hz-0.6B-Base" in qwen3tts["fetchable"]
     assert (dummy["installed"], dummy["fetchable"]) == (["tones"], [])
     assert found["model_folders"][0]["models"] == 1
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from mizuoto_runtime.errors import Cancelled, InputError, NotEnoughMemory, UnknownName
-from mizuoto_runtime.library import ModelLibrary
+from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.loader import LoadedModel
 from mizuoto_runtime.memory.phase import PhaseContext
-from mizuoto_runtime.memory.policy import VramPolicy
 from mizuoto_runtime.memory.ram import GB, Ram
+from mizuoto_runtime.models import Models
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Artifact, Audio, Callbacks, Progress
+from mizuoto_runtime.types import Artifact, Audio, Callbacks, ModelRef, Progress
 from tests.engines.lmcodec.test_lmcodec import ENGINES as LMCODEC
 
 
@@ -175,17 +175,17 @@ def test_a_server_lets_go_of_idle_models_but_not_of_the_one_that_is_asked_for(tm
     assert session.open(files[1]) is not other
 
 
-def test_of_too_many_models_an_idle_one_goes_rather_and_a_pinned_one_last(tmp_path: Path) -> None:
-    session = Session(resolve({"compute.max_resident_models": "2"}, {}), ModelLibrary([tmp_path]), engines=LMCODEC)
-    pinned, other = (session.find("lmcodec", name) for name in ("tied", "untied-bf16"))
-    policy = VramPolicy(pinned_models=frozenset({pinned.ref}))
-    session.manager._policy = lambda: policy
-    kept = session.open(pinned)
-    for name in ("first", "second"):
-        session._models["lmcodec", name] = LoadedModel(None, [])
-    used = session.open(other)
-    assert [key[1] for key in session._models] == ["tied", "untied-bf16"], "whichever were used before"
-    session._models["lmcodec", "third"] = LoadedModel(None, [])
-    with PhaseContext("Test", session.manager, torch.Generator()).use(used.handles, 0):
-        assert session.open(pinned) is kept
-        assert [key[1] for key in session._models] == ["untied-bf16", "tied"], "the other one is busy"
+def test_of_too_many_models_idle_ones_go_first_and_pinned_ones_last() -> None:
+    refs = {name: ModelRef("engine", name) for name in ("pinned", "busy", "first", "second", "third")}
+    models = Models(lambda files: LoadedModel(files.ref, None, []), lambda: 3, lambda: {refs["pinned"]})
+
+    def opened(name: str) -> list[str]:
+        models.open(ModelFiles(refs[name], None))
+        return [model.ref.model for model in models]
+
+    opened("pinned")
+    opened("busy")
+    with models.open(ModelFiles(refs["busy"], None)).running():
+        assert opened("first") == ["pinned", "busy", "first"]
+        assert opened("second") == ["pinned", "busy", "second"]
+    assert opened("third") == ["pinned", "second", "third"], "it is no longer busy"

@@ -38,6 +38,10 @@ class Room:
         with self._lock:
             return list(self._handles)
 
+    def held_bytes(self, device: Device) -> int:
+        """What all handles hold of `device`, slots included."""
+        return sum(handle.held_bytes for handle in self.handles if handle.is_on(device))
+
     def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
         """The least of a device on which a phase with these handles works (U6): one copy at a time."""
         return least_bytes(handles, 1)

@@ -1,6 +1,8 @@
 """Writes workflows/<name>.json and .jpg out of workflows/api/<name>.json, with ComfyUI's own editor.
 
-Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py
+Names on the command line: only these. Qwen3-TTS is played by tiny random models, whose noise no picture shows.
+
+Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py [name …]
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from devtools import browser, install  # noqa: E402
 from devtools.client import ComfyClient  # noqa: E402
 from devtools.comfyui import ComfyServer, prepare_base  # noqa: E402
 from devtools.voice import place_voice  # noqa: E402
+from tests.golden.qwen3tts.placed import place_models  # noqa: E402
 
 WORKFLOWS = ROOT / "workflows"
 VIEWPORT = {"width": 1360, "height": 700}
@@ -48,6 +51,22 @@ PLACES: dict[str, dict[str, Place]] = {
         "4": (1020, 0, 340, 110),
         "5": (1020, 160, 340, 380),
     },
+    "qwen3tts_clone_voice": {
+        "1": (0, 0, 320, 60),
+        "2": (0, 110, 320, 140),
+        "3": (360, 0, 340, 160),
+        "4": (740, 0, 360, 470),
+        "5": (1140, 0, 320, 110),
+        "6": (1140, 160, 320, 110),
+        "7": (1500, 0, 340, 470),
+    },
+    "qwen3tts_designed_voice": {
+        "1": (0, 0, 340, 60),
+        "2": (380, 0, 340, 110),
+        "3": (760, 0, 380, 300),
+        "4": (1180, 0, 340, 110),
+        "5": (1180, 160, 340, 380),
+    },
 }
 NOTES: dict[str, tuple[Place, str]] = {
     "piper_speak": (
@@ -61,6 +80,22 @@ NOTES: dict[str, tuple[Place, str]] = {
         "The two halves of Piper as nodes.\n\n"
         "Change only **Piper Decode**, and **Piper Encode** doesn't run again.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.",
+    ),
+    "qwen3tts_clone_voice": (
+        (0, 310, 700, 200),
+        "Load 3 to 15 seconds of one speaker without noise, write down what is said there, word for word, and press "
+        "Run.\n\n"
+        "Without `reference text` only the sound of the voice is taken. Change only the text, and the voice isn't "
+        "taken again.\n\n"
+        "The model is a folder in `models/mizuoto/qwen3tts`, with all files of "
+        "`Qwen/Qwen3-TTS-12Hz-0.6B-Base`. Clone only voices whose owners agree.",
+    ),
+    "qwen3tts_designed_voice": (
+        (0, 160, 720, 170),
+        "Describe a voice, write a text, press Run. Another seed gives another such voice.\n\n"
+        "The description may be English or Chinese.\n\n"
+        "The model is a folder in `models/mizuoto/qwen3tts`, with all files of "
+        "`Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign`.",
     ),
 }
 
@@ -138,6 +173,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         base = prepare_base(Path(folder))
         place_voice(base)
+        place_models(base)
         with ComfyServer(tree, base) as server:
             client = ComfyClient(server.url)
             client.post_json("/settings", SETTINGS)
@@ -146,7 +182,7 @@ def main() -> None:
             page.goto(server.url)
             page.wait_for_function("window.app && window.app.vueAppReady")
             page.evaluate("() => app.extensionManager.command.execute('Workspace.ToggleFocusMode')")
-            for name in PLACES:
+            for name in sys.argv[1:] or PLACES:
                 record(page, client, name)
             chromium.close()
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ...audio.join import Joiner
+from ...audio.mel import slaney_log_mel
 from ...errors import InputError
 from ...library import ModelFiles
+from ...lm.products import lay_out_in_blocks
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
@@ -20,7 +22,6 @@ from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
 from .codec_estimates import decoder_bytes, encoder_bytes, speaker_bytes
 from .config import GenerationOptions, Qwen3TtsConfig
-from .mel import log_mel
 from .reference import prepare_reference
 from .speaker_encoder import SpeakerEncoder
 from .speech import Codes, Speech, write_codes
@@ -52,6 +53,8 @@ def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
     """Open the model in the folder `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
     loaded = load_modules(files.path)
+    if loader.device == "cpu":
+        lay_out_in_blocks(loaded.talker.code_predictor.model.layers)
     talker = loader.handle("talker", loaded.talker)
     talker.mark(loaded.talker.model.text_embedding, "gather")
     talker.mark(loaded.talker.code_predictor, "hot")
@@ -90,7 +93,7 @@ def voice_from_audio(
 def _x_vector(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
     module = handle.module
     assert isinstance(module, SpeakerEncoder)
-    mel = log_mel(samples, module.config.mel)
+    mel = slaney_log_mel(samples, module.config.mel)
     if len(mel) < module.least_frames:
         raise InputError(f"the reference has {len(mel)} mel frames, {module.least_frames} are needed; make it longer")
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...lm.cuda_graphs import CudaCapturer
+from ...lm.graphs import GraphedSteps
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
 from ...text.sentences import split_sentences
@@ -166,14 +168,25 @@ class _Piece:
         talker = self._handle.module
         assert isinstance(talker, Talker)
         prompt = build_prompt(talker, self._config, self._request, torch.device(self._ctx.device))
-        return Writer(talker, [prompt], self._how, self._ctx.rng, self._ctx.kv_cache)
+        return Writer(talker, [prompt], self._how, self._ctx.rng, self._ctx.kv_cache, self._graphs())
+
+    def _graphs(self) -> GraphedSteps | None:
+        """What captures steps, where that is possible and wanted."""
+        if not self._ctx.cuda_graphs:
+            return None
+        return GraphedSteps(self._handle, CudaCapturer(torch.device(self._ctx.device)), self._ctx.warn)
 
     def _extend(self, writer: Writer) -> None:
         """A step of some frames, begun each time from the state that is there now."""
         before, held = writer.state.copy(), writer.cache.length_positions
         wanted = len(before.frames) + STEP_FRAMES
+        attempts = 0
 
         def step() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1:
+                writer.drop_graphs()
             writer.cache.crop(held)
             writer.state = before.copy()
             while len(writer.state.frames) < wanted and not writer.finished:
