@@ -1,12 +1,14 @@
-"""Scenarios 16, 17, 19, 20, 22: other ways into ComfyUI's memory management, other threads, and a plain CPU."""
+"""Scenarios 6, 8, 12: errors and frees at a bad moment; 16, 17, 19, 20, 22: other ways in, threads, a plain CPU."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from unittest.mock import patch
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import torch
 
 from mizuoto_runtime.memory.device import DeviceService
@@ -15,6 +17,62 @@ from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
 
 from .rig import FAKE, SIZE_BYTES, UNIT_BYTES, bridge, component, fake_device, given, needs, parameters, told_extra
+
+
+def failing(error: BaseException) -> Callable[..., int]:
+    def fail(*arguments: object, **named: object) -> int:
+        raise error
+
+    return fail
+
+
+def scenario_06_an_error_while_comfyuis_own_model_gives_way_is_the_requests_and_the_books_stay_true() -> None:
+    patcher = comfy.model_patcher.ModelPatcher
+    for error in (torch.cuda.OutOfMemoryError("simulated"), RuntimeError("simulated"), KeyboardInterrupt()):
+        with fake_device(SIZE_BYTES + UNIT_BYTES) as rig:
+            handle, model = component("h"), rig.comfy()
+            expected = handle.module(given())
+            mm.load_models_gpu([model])
+            with patch.multiple(patcher, partially_unload=failing(error), detach=failing(error)):
+                try:
+                    rig.run(handle)
+                except BaseException as raised:
+                    assert raised is error
+                else:
+                    raise AssertionError("the error is the request's to see")
+            assert not handle.busy
+            rig.check_books()
+            assert torch.equal(rig.run(handle), expected)
+            rig.check_books()
+
+
+def scenario_08_a_handle_that_two_phases_use_leaves_with_the_last_of_them() -> None:
+    with fake_device(4 * SIZE_BYTES) as rig:
+        handle = component("h")
+        expected = handle.module(given())
+        with rig.phase(handle):
+            with rig.phase(handle):
+                mm.unload_all_models()
+            assert handle.whole and torch.equal(handle.module(given()), expected)
+        assert handle.held_bytes == 0
+        rig.check_books()
+        assert torch.equal(rig.run(handle), expected)
+
+
+def scenario_12_a_shrinking_that_fails_sends_everything_away() -> None:
+    with fake_device(4 * SIZE_BYTES) as rig:
+        handle = component("h")
+        expected = rig.run(handle)
+        answers = iter([failing(MemoryError("no RAM for the copy back")), rig.manager.let_go])
+        with patch.object(rig.manager, "let_go", lambda *arguments: next(answers)(*arguments)):
+            try:
+                mm.load_models_gpu([handle.entry], memory_required=rig.total_bytes - SIZE_BYTES // 2)
+            except MemoryError:
+                assert rig.entries == [] and handle.held_bytes == rig.device.held_bytes() == 0
+            else:
+                raise AssertionError("the error is ComfyUI's to see")
+        assert torch.equal(rig.run(handle), expected)
+        rig.check_books()
 
 
 def scenario_16_room_in_ram_on_every_device() -> None:
