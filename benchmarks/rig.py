@@ -12,9 +12,9 @@ from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.manager import ModelManager
-from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
-from mizuoto_runtime.types import Kind
+from mizuoto_runtime.types import Callbacks, Kind
 
 SIMULATED = "cpu"
 

@@ -20,9 +20,9 @@ from .errors import NotEnoughMemory
 from .library import ModelFiles, ModelLibrary
 from .memory.device import Device, SimulatedDevice
 from .memory.handle import ModelHandle
-from .memory.phase import Callbacks
 from .session import Session, SpeakRequest
 from .settings import Settings
+from .types import Callbacks
 
 MB = 1 << 20
 LARGE_MB = 4096

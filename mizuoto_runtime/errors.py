@@ -45,6 +45,14 @@ class ModelNotFound(MizuotoError):
     """A model that is known or asked for, but isn't on this machine."""
 
 
+class ModelBusy(MizuotoError):
+    """A model that can't be moved or changed now, because a request uses it."""
+
+
+class ModelNotLoaded(MizuotoError):
+    """A model that isn't loaded, so that there is nothing to move."""
+
+
 class ModelFileError(MizuotoError):
     """A model file that is missing a part, damaged, hostile, or of the wrong kind."""
 

@@ -38,14 +38,19 @@ class Loader:
 
 @dataclass
 class LoadedModel:
-    """A model that is open: whatever the engine's `load` returned, and all its handles.
+    """A model that is open: which, whatever the engine's `load` returned, and all its handles.
 
     last_used_s: the monotonic clock's time.
     """
 
+    ref: ModelRef
     model: object
     handles: list[ModelHandle]
     last_used_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return ":".join(self.ref)
 
     @property
     def busy(self) -> bool:

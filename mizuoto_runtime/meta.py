@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .types import Audio, ComponentMemory, PhaseReport
+from .types import Artifact, Audio, ComponentMemory, Output, PhaseReport
 
 BYTES_PER_MB = 1_000_000
+
+
+def finished(artifact: Artifact) -> Output:
+    """The audio of a last phase with its meta."""
+    if not isinstance(artifact.value, Audio):
+        raise TypeError(f"{artifact.type} isn't audio")
+    return Output(artifact.value, output_meta(artifact.value, artifact.reports))
 
 
 def output_meta(audio: Audio, reports: Sequence[PhaseReport]) -> dict[str, object]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,15 +22,17 @@ from .memory.device import DeviceService, checked_device
 from .memory.host import Host, StandaloneHost
 from .memory.jobs import JobSlots
 from .memory.manager import ModelManager
-from .memory.phase import Callbacks, PhaseContext
+from .memory.phase import PhaseContext
 from .memory.policy import policy_from
 from .memory.ram import Candidate, Relief, relieve_plan
 from .memory.working import PhaseId
-from .meta import output_meta
+from .meta import finished
+from .models import Models
 from .seeds import generator
 from .settings import Settings, resolve
-from .types import Artifact, Audio, ModelRef, Output, PhaseReport
+from .types import Artifact, Audio, Callbacks, ModelRef, Output, PhaseReport
 
+LOG = logging.getLogger(__name__)
 DEFAULT_CACHE = "~/.mizuoto/cache"
 
 
@@ -62,10 +63,25 @@ class Session:
         self.engines = engines
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
-        self.manager = _manager(self.settings, host)
-        self._models: OrderedDict[tuple[object, ...], LoadedModel] = OrderedDict()
-        self._lock = threading.Lock()
+        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode))
+        self.manager = self._manager(host)
+        self.models = Models(self._load, lambda: self.settings.integer("compute.max_resident_models"))
         self._jobs = JobSlots()
+
+    def apply(self, settings: Settings) -> None:
+        """Go on with other settings, from the next phase on; those that are read at the start don't change."""
+        self.settings = settings
+        self._policies.cache_clear()
+
+    def unload(self, ref: ModelRef) -> None:
+        """Let go of a loaded model. ModelBusy while a phase uses it, ModelNotLoaded if it isn't loaded."""
+        self.models.idle(ref)
+        self.offload(ref)
+        self.models.drop(ref)
+
+    def offload(self, ref: ModelRef) -> int:
+        """Move an idle model off its device, into RAM; returns the bytes. Errors as in `unload`."""
+        return sum(self.manager.let_go(handle) for handle in self.models.idle(ref).handles)
 
     def find(self, engine_id: str, model: str) -> ModelFiles:
         """The files of the model that is installed under the name `model`."""
@@ -80,35 +96,20 @@ class Session:
 
     def open(self, files: ModelFiles) -> LoadedModel:
         """The loaded model; kept until `compute.max_resident_models` others were used after it, or its file changed."""
-        key = (*files.ref, *files.identity())
-        with self._lock:
-            if key not in self._models:
-                self._forget(files.ref)
-                self._models[key] = _load(self.engines, files, self.manager.devices)
-            loaded = self._models[key]
-            loaded.last_used_s = time.monotonic()
-            self._models.move_to_end(key)
-            while len(self._models) > self.settings.integer("compute.max_resident_models"):
-                self._models.popitem(last=False)
+        loaded = self.models.open(files)
         self.relieve_ram()
         return loaded
 
     def close(self) -> None:
         """Let go of every loaded model."""
-        with self._lock:
-            self._models.clear()
+        self.models.drop_all()
 
     def unload_idle(self) -> int:
         """Let go of models that nobody has used for `compute.unload_after_minutes`, 0 for ever; returns how many."""
         minutes = self.settings.integer("compute.unload_after_minutes")
         if not minutes:
             return 0
-        since_s = time.monotonic() - 60 * minutes
-        with self._lock:
-            old = [key for key, loaded in self._models.items() if loaded.last_used_s < since_s and not loaded.busy]
-            for key in old:
-                del self._models[key]
-        return len(old)
+        return self.models.drop_idle(time.monotonic() - 60 * minutes)
 
     def relieve_ram(self) -> int:
         """If RAM is short of its reserve, idle host copies go, then idle models (H5); returns the bytes let go of."""
@@ -116,21 +117,21 @@ class Session:
         freed = self.manager.drop_host_copies(short) if short else 0
         if freed >= short:
             return freed
-        with self._lock:
-            *others, _ = self._models.items()
-            models = [
-                Candidate(
-                    item=key,
-                    size_bytes=sum(handle.size_bytes for handle in loaded.handles),
-                    last_used=place,
-                    busy=loaded.busy,
-                    pinned=ModelRef(*key[:2]) in self.manager.policy.pinned_models,  # type: ignore[arg-type]
-                )
-                for place, (key, loaded) in enumerate(others)
-            ]
-            relief: Relief[object, tuple[object, ...]] = relieve_plan(short - freed, (), models)
-            for key in relief.models:
-                del self._models[key]
+        others = list(self.models)[:-1]
+        pinned = self.manager.policy.pinned_models
+        candidates = [
+            Candidate(
+                item=loaded.ref,
+                size_bytes=sum(handle.size_bytes for handle in loaded.handles),
+                last_used=place,
+                busy=loaded.busy,
+                pinned=loaded.ref in pinned,
+            )
+            for place, loaded in enumerate(others)
+        ]
+        relief: Relief[object, ModelRef] = relieve_plan(short - freed, (), candidates)
+        for ref in relief.models:
+            self.models.drop(ref)
         return freed + relief.size_bytes
 
     def run_phase(
@@ -206,38 +207,28 @@ class Session:
         with self._jobs.job(device.name, self.manager.policy.gpu_jobs, ctx.check):
             yield
 
-    def _forget(self, ref: ModelRef) -> None:
-        for key in [key for key in self._models if key[:2] == tuple(ref)]:
-            del self._models[key]
+    def _manager(self, given: Host | None) -> ModelManager:
+        settings, policies = self.settings, self._policies
+        simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
+        host = given or StandaloneHost(checked_device(settings.text("compute.device")))
+        device_type = host.device().partition(":")[0]
+        simulated = host.device() if device_type == "cpu" else "cpu"
+        devices = DeviceService({simulated: simulated_bytes} if simulated_bytes else None, strict=True)
+        folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
+        calibration = Calibration(folder / "memory" / "calibration.json")
+        return ModelManager(host, devices, lambda: policies(device_type, host.vram_mode() or "normal"), calibration)
+
+    def _load(self, files: ModelFiles) -> LoadedModel:
+        spec = self.engines.spec(files.ref.engine)
+        loader = Loader(spec, files.ref, self.manager.devices)
+        loaded = LoadedModel(files.ref, self.engines.module(spec).load(files, loader), loader.handles)
+        for handle in loaded.handles:
+            LOG.debug("%s, %s: %s bytes", loaded.id, handle.name, f"{handle.size_bytes:,}")
+        return loaded
 
 
 def _looks_like_path(model: str) -> bool:
     return Path(model).exists() or "/" in model or "\\" in model
-
-
-def finished(artifact: Artifact) -> Output:
-    """The audio of a last phase with its meta."""
-    if not isinstance(artifact.value, Audio):
-        raise TypeError(f"{artifact.type} isn't audio")
-    return Output(artifact.value, output_meta(artifact.value, artifact.reports))
-
-
-def _manager(settings: Settings, host: Host | None) -> ModelManager:
-    simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
-    host = host or StandaloneHost(checked_device(settings.text("compute.device")))
-    device_type = host.device().partition(":")[0]
-    simulated = host.device() if device_type == "cpu" else "cpu"
-    devices = DeviceService({simulated: simulated_bytes} if simulated_bytes else None, strict=True)
-    policies = cache(lambda mode: policy_from(settings, device_type, mode))
-    folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
-    calibration = Calibration(folder / "memory" / "calibration.json")
-    return ModelManager(host, devices, lambda: policies(host.vram_mode() or "normal"), calibration)
-
-
-def _load(engines: Engines, files: ModelFiles, devices: DeviceService) -> LoadedModel:
-    spec = engines.spec(files.ref.engine)
-    loader = Loader(spec, files.ref, devices)
-    return LoadedModel(engines.module(spec).load(files, loader), loader.handles)
 
 
 def _call(

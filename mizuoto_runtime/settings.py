@@ -24,15 +24,18 @@ Value = int | float | bool | str | tuple[str, ...] | None
 class Setting:
     """One setting. The type of `default` is the setting's type; `low` and `high` bound a number.
 
-    A default of None: a whole number that may be left empty, which means automatic.
+    A default of None: a whole number that may be left empty, which means automatic. live: a change has its effect while
+    a server runs. label: the name in a dialog.
     """
 
     name: str
     default: Value
+    label: str
     help: str
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    live: bool = True
 
     @property
     def variable(self) -> str:
@@ -83,23 +86,39 @@ class Setting:
 
 
 SETTINGS = (
-    Setting(name="compute.device", default="", help="torch device to run on; empty: the host's choice, else cpu"),
+    Setting(
+        name="compute.device",
+        label="Device",
+        live=False,
+        default="",
+        help="torch device to run on; empty: the host's choice, else cpu",
+    ),
     Setting(
         name="compute.vram_mode",
+        label="VRAM mode",
         default="auto",
         choices=("auto", "high", "normal", "low", "none", "shared"),
         help="how much of a model stays on the device: high all, none nothing that can stream",
     ),
     Setting(
         name="compute.vram_reserve_mb",
+        label="VRAM left to others (MB)",
         default=None,
         low=0,
         high=MAX_MB,
         help="device memory left to others; empty: 1024, or an eighth of a device that is smaller than 8 GB",
     ),
-    Setting(name="compute.vram_limit_mb", default=0, low=0, high=MAX_MB, help="most to hold on a device; 0: all"),
+    Setting(
+        name="compute.vram_limit_mb",
+        label="VRAM limit (MB)",
+        default=0,
+        low=0,
+        high=MAX_MB,
+        help="most to hold on a device; 0: all",
+    ),
     Setting(
         name="compute.ram_reserve_mb",
+        label="RAM left free (MB)",
         default=None,
         low=0,
         high=MAX_MB,
@@ -107,59 +126,116 @@ SETTINGS = (
     ),
     Setting(
         name="compute.host_copies",
+        label="Keep copies in RAM",
         default="auto",
         choices=("auto", "on", "off"),
         help="keep placed weights in RAM too; auto: while RAM above its reserve is free",
     ),
     Setting(
         name="compute.max_pinned_mb",
+        label="Page-locked RAM limit (MB)",
         default=0,
         low=0,
         high=MAX_MB,
         help="most RAM to page-lock for copies to a CUDA or ROCm device; 0: by the size of RAM",
     ),
-    Setting(name="compute.async_offload", default=-1, low=-1, high=8, help="side streams; -1: 2 on NVIDIA and AMD"),
-    Setting(name="compute.oom_retry", default=True, help="run a phase again, with the same result, if memory ran out"),
-    Setting(name="compute.oom_fallback", default=False, help="then allow thriftier ways with slightly other results"),
+    Setting(
+        name="compute.async_offload",
+        label="Side streams",
+        default=-1,
+        low=-1,
+        high=8,
+        help="side streams; -1: 2 on NVIDIA and AMD",
+    ),
+    Setting(
+        name="compute.oom_retry",
+        label="Retry when memory runs out",
+        default=True,
+        help="run a phase again, with the same result, if memory ran out",
+    ),
+    Setting(
+        name="compute.oom_fallback",
+        label="Thriftier fallback when memory runs out",
+        default=False,
+        help="then allow thriftier ways with slightly other results",
+    ),
     Setting(
         name="compute.kv_cache",
+        label="KV cache",
         default="dynamic",
         choices=("dynamic", "static"),
         help="how language models keep attention's keys and values; static may change results on a GPU",
     ),
-    Setting(name="compute.cuda_graphs", default=True, help="let engines replay CUDA graphs; NVIDIA and AMD only"),
+    Setting(
+        name="compute.cuda_graphs",
+        label="CUDA graphs",
+        default=True,
+        help="let engines replay CUDA graphs; NVIDIA and AMD only",
+    ),
     Setting(
         name="compute.cuda_allocator",
+        label="CUDA allocator",
+        live=False,
         default="auto",
         choices=("auto", "native", "async", "expandable"),
         help="torch's allocator, for this command line's own process; inside ComfyUI that is ComfyUI's to choose",
     ),
-    Setting(name="compute.max_resident_models", default=3, low=1, high=64, help="models kept loaded at once"),
+    Setting(
+        name="compute.max_resident_models",
+        label="Models kept loaded",
+        default=3,
+        low=1,
+        high=64,
+        help="models kept loaded at once",
+    ),
     Setting(
         name="compute.unload_after_minutes",
+        label="Unload after (minutes)",
         default=20,
         low=0,
         high=1 << 20,
-        help="a server unloads a model that is idle for longer, 0: never; one command or ComfyUI doesn't",
+        help="a model that is idle for longer is let go of when the next run starts; 0: never",
     ),
     Setting(
         name="compute.gpu_jobs",
+        label="Requests at once",
         default=1,
         low=1,
         high=16,
         help="requests that a server runs at once on a GPU; ComfyUI runs one node at a time",
     ),
-    Setting(name="compute.simulate_vram_mb", default=0, low=0, high=MAX_MB, help="play a device on the CPU; 0: off"),
+    Setting(
+        name="compute.simulate_vram_mb",
+        label="Simulated VRAM (MB)",
+        live=False,
+        default=0,
+        low=0,
+        high=MAX_MB,
+        help="play a device on the CPU; 0: off",
+    ),
     *(
         Setting(
             name=f"engines.{engine}.pinned_models",
+            label=f"Pinned models of {engine}",
             default=(),
             help="models, by name and with commas between, that give way last",
         )
         for engine in ENGINES
     ),
-    Setting(name="paths.cache", default="", help="folder for what is learnt; empty: ~/.mizuoto/cache"),
-    Setting(name="paths.models", default="", help="folders of models, separated as in PATH; empty: ~/.mizuoto/models"),
+    Setting(
+        name="paths.cache",
+        label="Cache folder",
+        live=False,
+        default="",
+        help="folder for what is learnt; empty: ~/.mizuoto/cache",
+    ),
+    Setting(
+        name="paths.models",
+        label="Model folders",
+        live=False,
+        default="",
+        help="folders of models, separated as in PATH; empty: ~/.mizuoto/models",
+    ),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -173,7 +249,7 @@ def setting(name: str) -> Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """Values in force. `sources` says of each "default", the file's name, the variable's, or "--setting".
+    """Values in force. `sources` says of each "default", the file's name, "saved", the variable's, or "--setting".
 
     config: the file that was read.
     """
@@ -216,8 +292,9 @@ def resolve(
     explicit: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     config: Path | None = None,
+    saved: Mapping[str, Value] | None = None,
 ) -> Settings:
-    """Settings from the defaults, the file, the environment, then `explicit` texts: the last wins.
+    """Settings from the defaults, the file, what was `saved`, the environment, then `explicit` texts: the last wins.
 
     config: the file, else the one that MIZUOTO_CONFIG names. environment: None for the process's own, and then also
     for the usual file: in the working directory, else the user's. InputError says what can't be, and where it stands.
@@ -231,6 +308,8 @@ def resolve(
     for name, value in (read_config(file, BY_NAME) if file else {}).items():
         values[name] = setting(name).check(value, str(file))
         sources[name] = file.name if file else ""
+    for name, kept in (saved or {}).items():
+        values[name], sources[name] = setting(name).check(kept, "saved"), "saved"
     _refuse_unknown(variables)
     for item in SETTINGS:
         if item.variable in variables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -39,6 +39,25 @@ class Progress:
     phase: str
     done: int
     total: int
+
+
+def _no_progress(progress: Progress) -> None:
+    pass
+
+
+def _never_cancelled() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """How a request speaks to whoever made it.
+
+    progress: told of each step. check: raises to cancel the request; called often, so it must be cheap.
+    """
+
+    progress: Callable[[Progress], None] = _no_progress
+    check: Callable[[], None] = _never_cancelled
 
 
 @dataclass(frozen=True, kw_only=True)

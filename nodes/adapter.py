@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ..mizuoto_runtime.memory.handle import ModelHandle
-from ..mizuoto_runtime.memory.host import Tenant
+if TYPE_CHECKING:
+    from ..mizuoto_runtime.memory.handle import ModelHandle
+    from ..mizuoto_runtime.memory.host import Tenant
 
 OFFLOAD_DEVICE = torch.device("cpu")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import comfy.model_management as mm
 import comfy.model_patcher
@@ -20,17 +21,19 @@ from comfy_execution.utils import get_executing_context
 from ..mizuoto_runtime.errors import MizuotoError
 from ..mizuoto_runtime.library import ModelLibrary, roots_from
 from ..mizuoto_runtime.memory.device import Device, checked_device
-from ..mizuoto_runtime.memory.handle import ModelHandle
 from ..mizuoto_runtime.memory.host import StandaloneHost, Tenant
 from ..mizuoto_runtime.memory.oom import is_out_of_memory
-from ..mizuoto_runtime.memory.phase import Callbacks
-from ..mizuoto_runtime.memory.pinning import PinHost
 from ..mizuoto_runtime.memory.policy import ALLOCATOR_VARIABLES, VramMode
-from ..mizuoto_runtime.session import Session
+from ..mizuoto_runtime.saved import SavedSettings
 from ..mizuoto_runtime.settings import Settings, resolve
-from ..mizuoto_runtime.types import Progress
+from ..mizuoto_runtime.types import Callbacks, ModelRef, Progress
 from .adapter import Core, load_device, reserve_beside
 from .pins import PinBooks
+
+if TYPE_CHECKING:
+    from ..mizuoto_runtime.memory.handle import ModelHandle
+    from ..mizuoto_runtime.memory.pinning import PinHost
+    from ..mizuoto_runtime.session import Session
 
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
@@ -86,6 +89,17 @@ class ComfyHost(StandaloneHost):
         if not _managed(device):
             return None
         return reserve_beside(memory_bytes, mm.minimum_inference_memory(), mm.extra_reserved_memory())
+
+    def held_bytes(self, device: Device) -> int:
+        if not _managed(device):
+            return 0
+        entries = [(entry.model, entry.device) for entry in list(mm.current_loaded_models)]
+        place = _place(device)
+        return sum(
+            int(model.loaded_size())
+            for model, where in entries
+            if model is not None and where == place and not isinstance(model, Core)
+        )
 
     def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """As ComfyUI loads a model of its own, unless that could change nothing."""
@@ -174,12 +188,19 @@ def comfys_out_of_memory() -> Iterator[None]:
         raise cast(type[Exception], mm.OOM_EXCEPTION)(str(error)) from error
 
 
+def saved_settings() -> SavedSettings:
+    """The settings, with those that the user changed in ComfyUI."""
+    return SavedSettings(Path(folder_paths.get_user_directory()) / FOLDER / "settings.json")
+
+
 def session() -> Session:
     """The process's only session, made when it is first needed. InputError for a setting that can't be."""
+    from ..mizuoto_runtime.session import Session
+
     global _session
     with _lock:
         if _session is None:
-            settings = resolve()
+            settings = saved_settings().resolve()
             chosen = settings.text("compute.device")
             host = ComfyHost(checked_device(chosen) if chosen else "")
             _session = Session(settings, ModelLibrary(_roots(settings)), host)
@@ -202,6 +223,48 @@ def register_folders() -> None:
 def callbacks() -> Callbacks:
     """Progress of the node that runs now on this thread; the host says when it is cancelled."""
     return Callbacks(progress=NodeProgress().show)
+
+
+class Served:
+    """What the routes show and change: the process's session."""
+
+    def saved(self) -> SavedSettings:
+        return saved_settings()
+
+    def runtime(self) -> dict[str, Any]:
+        from ..mizuoto_runtime.runtime import runtime_facts
+
+        running = session()
+        return {**runtime_facts(running), "memory": running.manager.facts()}
+
+    def doctor(self) -> dict[str, Any]:
+        from ..mizuoto_runtime.doctor import examine
+        from ..mizuoto_runtime.memory.device import present
+
+        running = session()
+        return examine(running.settings, running.library, running.manager.facts(present()))
+
+    def library(self) -> ModelLibrary:
+        return library()
+
+    def apply(self, changes: Mapping[str, object]) -> None:
+        session().apply(saved_settings().change(changes))
+
+    def unload(self, ref: ModelRef) -> None:
+        session().unload(ref)
+
+    def offload(self, ref: ModelRef) -> None:
+        session().offload(ref)
+
+
+def register_routes() -> None:
+    """Serve the pack's own routes. Where ComfyUI's server isn't loaded, as when only nodes are listed, nobody asks."""
+    server = getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+    if server is None:
+        return
+    from .routes import add_routes
+
+    add_routes(server.routes, Served())
 
 
 class NodeProgress:

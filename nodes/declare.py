@@ -102,6 +102,10 @@ def engine_params(spec: EngineSpec) -> tuple[Param, ...]:
     return tuple({param.name: param for phase in spec.phases for param in phase.params}.values())
 
 
+def model_node_id(spec: EngineSpec) -> str:
+    return f"Mizuoto{_joined(spec.label)}Model"
+
+
 def options_node_id(spec: EngineSpec) -> str:
     return f"Mizuoto{_joined(spec.label)}Options"
 
@@ -120,7 +124,7 @@ def _model_node(spec: EngineSpec) -> NodeDeclaration:
         tooltip=f"An installed {spec.label} model, or one that can be fetched.",
     )
     return NodeDeclaration(
-        id=f"Mizuoto{_joined(spec.label)}Model",
+        id=model_node_id(spec),
         role="model",
         label=f"{spec.label} Model",
         category=f"{CATEGORY}/{spec.label}",

@@ -173,4 +173,5 @@ class MizuotoExtension(ComfyExtension):
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         bridge.register_folders()  # not in on_load, which 0.3 never calls
+        bridge.register_routes()
         return [node_class(declaration) for declaration in node_declarations(all_engines())]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..mizuoto_runtime.engines.spec import AUDIO, MODEL, TEXT, EngineSpec, Param, Phase, Port
 from ..mizuoto_runtime.errors import InputError, MizuotoError
-from ..mizuoto_runtime.session import finished
+from ..mizuoto_runtime.meta import finished
 from ..mizuoto_runtime.types import Artifact, Audio, ModelRef
 from .declare import engine_params
 

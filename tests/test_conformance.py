@@ -16,10 +16,10 @@ from mizuoto_runtime.engines.dummy import phases
 from mizuoto_runtime.engines.registry import engine_spec
 from mizuoto_runtime.errors import InputError
 from mizuoto_runtime.library import ModelLibrary
-from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.session import SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio
+from mizuoto_runtime.types import Audio, Callbacks
 
 JOE = "en_US-joe-medium"
 DUMMY = ["conformance", "--engine", "dummy", "--model", "tones", "--text", "ab"]

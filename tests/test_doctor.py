@@ -55,7 +55,7 @@ def test_the_policy_in_force_is_shown(tmp_path: Path) -> None:
     policy = memory["policy"]
     assert (policy["mode"], policy["limit_bytes"], memory["reserve_bytes"]) == ("low", 512 * MB, 1024 * MB)
     assert (policy["ram_reserve_bytes"], policy["max_pinned_bytes"]) == (256 * MB, None)
-    assert policy["pinned_models"] == ["dummy/tones"]
+    assert policy["pinned_models"] == ["dummy:tones"]
 
 
 def test_devices_are_listed_once_with_their_figures(tmp_path: Path) -> None:

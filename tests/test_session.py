@@ -8,11 +8,10 @@ import torch
 
 from mizuoto_runtime.errors import Cancelled, InputError, UnknownName
 from mizuoto_runtime.library import ModelLibrary
-from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.memory.ram import GB, Ram
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Artifact, Audio, Progress
+from mizuoto_runtime.types import Artifact, Audio, Callbacks, Progress
 from tests.engines.lmcodec.test_lmcodec import ENGINES as LMCODEC
 
 

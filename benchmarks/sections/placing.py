@@ -100,7 +100,7 @@ def yielding(options: Options) -> Iterator[Figure]:
     rig = Rig(handle.size_bytes + MARGIN_BYTES)
     half = handle.size_bytes // 2
     ratios, freed, moved = [], 0, 0
-    for number in range(options.count(20, 6) + 1):
+    for number in range(options.count(20, 20) + 1):
         enter(rig, handle)
         before = set(handle.resident)
         gc.collect()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import Cancelled, InputError, MizuotoError
-from . import conformance, doctor, models, speak
+from . import conformance, doctor, models, runtime, speak
 from .arguments import Parser
 
 BAD_USE = 2
@@ -43,6 +43,6 @@ def _fail(error: object, status: int) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="python -m mizuoto_runtime", description="Text to speech from the command line.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    for command in (speak, models, doctor, conformance):
+    for command in (speak, models, runtime, doctor, conformance):
         command.add_to(commands)
     return parser

@@ -18,8 +18,8 @@ from ..settings import SETTINGS, Settings, resolve
 from ..types import Progress
 
 if TYPE_CHECKING:
-    from ..memory.phase import Callbacks
     from ..session import SpeakRequest
+    from ..types import Callbacks
 
     Commands = argparse._SubParsersAction["Parser"]
 
@@ -94,7 +94,7 @@ def request_of(namespace: argparse.Namespace, spec: EngineSpec) -> SpeakRequest:
 
 
 def terminal_callbacks() -> Callbacks:
-    from ..memory.phase import Callbacks
+    from ..types import Callbacks
 
     return Callbacks(progress=show_progress) if sys.stderr.isatty() else Callbacks()
 

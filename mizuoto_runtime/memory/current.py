@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,15 +33,15 @@ class RunningPhase:
 _thread = threading.local()
 
 
-@contextmanager
-def running(phase: RunningPhase) -> Iterator[None]:
+def begin(phase: RunningPhase) -> None:
     """Make `phase` the one that runs on this thread. Phases nest, and may end in any order: generators hold some."""
+    _phases().append(phase)
+
+
+def end(phase: RunningPhase) -> None:
+    """The phase runs no more, if it did on this thread."""
     phases = _phases()
-    phases.append(phase)
-    try:
-        yield
-    finally:
-        phases[:] = [other for other in phases if other is not phase]
+    phases[:] = [other for other in phases if other is not phase]
 
 
 def phase() -> RunningPhase | None:

@@ -70,6 +70,7 @@ class ModelHandle:
         self._costs: list[UnitCost] | None = None
         self._fingerprint: str | None = None
         self._sizes: tuple[int, int] | None = None
+        self._known_bytes = 0
         self._owning: frozenset[int] | None = None
         self._users = 0
 
@@ -126,11 +127,17 @@ class ModelHandle:
         """Bytes of all weights that can be placed."""
         return self._measured()[1]
 
+    @property
+    def known_bytes(self) -> int:
+        """`size_bytes` as it was when the weights were last divided: for reports, which mustn't divide them."""
+        return self._known_bytes
+
     def _measured(self) -> tuple[int, int]:
         if self._sizes is None:
             division = self.division
             fixed = division.fixed.size_bytes + division.buffers.size_bytes + opaque_bytes(division.opaque)
             self._sizes = fixed, fixed + sum(unit.group.size_bytes for unit in division.units)
+            self._known_bytes = self._sizes[1]
         return self._sizes
 
     @property

@@ -52,6 +52,9 @@ class Host(Protocol):
         None: `compute.vram_reserve_mb` does.
         """
 
+    def held_bytes(self, device: Device) -> int:
+        """What the application's own models hold on `device`. For reports; called by any thread."""
+
     def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         """`handles` are to be on `device`, with `memory_bytes` of room beside them: enter them into the books.
 
@@ -100,6 +103,9 @@ class StandaloneHost:
 
     def reserve_bytes(self, device: Device, memory_bytes: int) -> int | None:
         return None
+
+    def held_bytes(self, device: Device) -> int:
+        return 0
 
     def claim(self, handles: Sequence[ModelHandle], memory_bytes: int, short_bytes: int, device: Device) -> bool:
         return False

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 
+from . import current
 from .allotment import Allotment, allot, least_bytes
 from .calibration import Calibration
 from .copies import copies_for
-from .current import RunningPhase, running
+from .current import RunningPhase
 from .device import Device, DeviceService
 from .handle import Cap, ModelHandle, slots_of
 from .host import ALL, Host
@@ -95,43 +95,53 @@ class ModelManager:
         """Take handles into the books."""
         self.room.adopt(handles)
 
-    @contextmanager
-    def load(self, handles: Sequence[ModelHandle], memory_bytes: int, phase: RunningPhase) -> Iterator[None]:
-        """Keep `handles` on the device, whole or in part, with room for `memory_bytes` beside them.
+    def begin(self, phase: RunningPhase, memory_bytes: int, device: Device) -> None:
+        """Keep the phase's handles on `device`, whole or in part, with room for `memory_bytes` beside them.
 
-        On a CPU without simulation nothing moves and nothing is counted (P6). An estimate never refuses; only an
-        allocation that really fails is an error, NotEnoughMemory.
+        `end` must follow, unless this fails. On a CPU without simulation nothing moves and nothing is counted (P6). An
+        estimate never refuses; only an allocation that really fails is an error, NotEnoughMemory.
         """
-        device = self.device
+        handles = phase.handles
         if not device.plain:
             self.host.check_thread()
         self.adopt(handles)
         if self.before_load is not None:
-            self.before_load(list(phase.all_handles() | set(handles)), memory_bytes)
-        with ExitStack() as using:
-            if device.plain:
-                using.enter_context(self._using(handles, device))
-            else:
-                with self._turns.turn(handles, memory_bytes, device, phase, self._policy().wait_seconds):
-                    using.enter_context(self._using(handles, device))
-                    self._place(handles, memory_bytes, device, phase)
-            with running(phase):
-                yield
+            self.before_load(list(phase.all_handles()), memory_bytes)
+        if device.plain:
+            self._use(phase)
+        else:
+            self._begin_on(device, phase, memory_bytes)
+        current.begin(phase)
 
-    @contextmanager
-    def _using(self, handles: Sequence[ModelHandle], device: Device) -> Iterator[None]:
-        """The block uses `handles`, so that they don't yield."""
-        for handle in handles:
-            handle.enter()
+    def end(self, phase: RunningPhase, device: Device) -> None:
+        """The phase uses its handles no more: they may yield."""
+        current.end(phase)
+        self._leave(phase, device)
+
+    def _begin_on(self, device: Device, phase: RunningPhase, memory_bytes: int) -> None:
         try:
-            yield
+            self._turns.take(phase.handles, memory_bytes, device, phase, self._policy().wait_seconds)
+            self._use(phase)
+            try:
+                self._place(phase.handles, memory_bytes, device, phase)
+            except BaseException:
+                self._leave(phase, device)
+                raise
         finally:
-            self._clock += 1
-            for handle in handles:
-                handle.leave(self._clock)
-            if not device.plain:
-                self.host.ended(handles, device)
-            self._turns.ended()
+            self._turns.give_back(phase)
+
+    def _use(self, phase: RunningPhase) -> None:
+        for handle in phase.handles:
+            handle.enter()
+        self._turns.begun(phase)
+
+    def _leave(self, phase: RunningPhase, device: Device) -> None:
+        self._clock += 1
+        for handle in phase.handles:
+            handle.leave(self._clock)
+        if not device.plain:
+            self.host.ended(phase.handles, device)
+        self._turns.ended(phase)
 
     def give_way(self, size_bytes: int, device: str) -> int:
         """Let idle handles on `device` go, in their order, until `size_bytes` are freed; returns the bytes (Y1, Y3)."""
@@ -207,7 +217,6 @@ class ModelManager:
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
     ) -> int:
         """Place the handles within their budget, and return that."""
-        policy = self._policy()
         unplaced = [handle for handle in handles if not handle.placed_on(device)]
         self.room.separate(unplaced)
         for handle in unplaced:
@@ -222,17 +231,15 @@ class ModelManager:
         if self.host.claim(self._used(handles, phase), memory_bytes, wanted - budget, device):
             budget = self.room.budget_bytes(handles, memory_bytes, device)
         allotment = self._allotment(handles, budget, device)
-        place(
-            handles,
-            allotment,
-            Placement(
-                device,
-                self.memory.keeps_copies,
-                lambda: self.copies_for(device, policy.side_streams),
-                self.memory.pins,
-            ),
-        )
+        if any(handle.allotment is not allotment for handle in handles):
+            place(handles, allotment, self._placement(device))
         return budget
+
+    def _placement(self, device: Device) -> Placement:
+        side_streams = self._policy().side_streams
+        return Placement(
+            device, self.memory.keeps_copies, lambda: self.copies_for(device, side_streams), self.memory.pins
+        )
 
     def _allotment(self, handles: Sequence[ModelHandle], budget_bytes: int, device: Device) -> Allotment:
         """What the handles get of the budget; the same as last time where that is still the best."""

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NotEnoughMemory
-from ..types import ComponentMemory, MemoryReport, Progress
+from ..types import Callbacks, ComponentMemory, MemoryReport, Progress
 from . import current
 from .current import RunningPhase
 from .handle import ModelHandle
 from .manager import ModelManager
 from .policy import KvCache
 from .working import PhaseId
+from .workspace import Measurement
 
 if TYPE_CHECKING:
     from torch import Generator
 
 Result = TypeVar("Result")
 MAX_RETRIES = 2
-
-
-def _no_progress(progress: Progress) -> None:
-    pass
-
-
-def _never_cancelled() -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """How a request speaks to whoever made it.
-
-    progress: told of each step. check: raises to cancel the request; called often, so it must be cheap.
-    """
-
-    progress: Callable[[Progress], None] = _no_progress
-    check: Callable[[], None] = _never_cancelled
 
 
 @dataclass
@@ -57,7 +38,7 @@ class PhaseContext:
     id: PhaseId = field(default_factory=PhaseId)
     applied: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _open: list[tuple[ExitStack, RunningPhase]] = field(default_factory=list)
+    _open: list[Block] = field(default_factory=list)
     _components: dict[str, ComponentMemory] = field(default_factory=dict)
     _streamed_bytes: int = 0
     _partial: dict[str, Mapping[str, object]] = field(default_factory=dict)
@@ -72,38 +53,19 @@ class PhaseContext:
         """How language models keep attention's keys and values (K1)."""
         return self.manager.policy.kv_cache
 
-    @contextmanager
-    def use(self, handles: Sequence[ModelHandle], memory: int, *, step: str = "use") -> Iterator[None]:
+    def use(self, handles: Sequence[ModelHandle], memory: int, *, step: str = "use") -> Block:
         """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2).
 
         A block that is never left, as in a generator that nobody asks again, ends with the phase. `step` tells the
         phase's blocks apart when their working memory is measured.
         """
-        self.check()
-        running = RunningPhase(self.check, handles=tuple(handles), outer=current.phase())
-        loaded = ExitStack()
-        self._open.append((loaded, running))
-        working, device = self.manager.working, self.manager.device
-        key = working.key(self.id, step, handles, device, memory)
-        try:
-            loaded.enter_context(self.manager.load(handles, working.needed_bytes(key, memory), running))
-            with working.measured(key, device, memory):
-                yield
-            self._note(handles)
-        finally:
-            self._end(loaded, running)
+        return Block(self, tuple(handles), memory, step)
 
     def close(self) -> None:
         """The phase is over: end the blocks of `use` that were never left."""
-        for loaded, running in reversed(self._open):
-            self._note(running.handles)
-            self._end(loaded, running)
-
-    def _end(self, loaded: ExitStack, running: RunningPhase) -> None:
-        loaded.close()
-        self._open = [block for block in self._open if block[1] is not running]
-        self._take_over(running)
-        running.handles = ()
+        for block in reversed(self._open):
+            self._note(block.running.handles)
+            block.end()
 
     def _take_over(self, running: RunningPhase) -> None:
         self._streamed_bytes += running.streamed_bytes
@@ -173,15 +135,60 @@ class PhaseContext:
 
     def memory_report(self) -> MemoryReport:
         """What the handles used so far hold."""
-        for _, running in self._open:
-            self._note(running.handles)
-            self._take_over(running)
+        for block in self._open:
+            self._note(block.running.handles)
+            self._take_over(block.running)
         return MemoryReport(
             device=self.device,
             components=dict(self._components),
             streamed_bytes=self._streamed_bytes,
             partial=dict(self._partial),
         )
+
+
+class Block:
+    """One block of `PhaseContext.use`, from entering to leaving it."""
+
+    running: RunningPhase
+
+    def __init__(self, ctx: PhaseContext, handles: tuple[ModelHandle, ...], memory_bytes: int, step: str) -> None:
+        self._ctx = ctx
+        self._handles = handles
+        self._memory_bytes = memory_bytes
+        self._step = step
+        self._measurement: Measurement | None = None
+
+    def __enter__(self) -> None:
+        ctx, manager = self._ctx, self._ctx.manager
+        ctx.check()
+        self._device = device = manager.device
+        self.running = RunningPhase(ctx.check, handles=self._handles, outer=current.phase())
+        self._key = key = manager.working.key(ctx.id, self._step, self._handles, device, self._memory_bytes)
+        try:
+            manager.begin(self.running, manager.working.needed_bytes(key, self._memory_bytes), device)
+        except BaseException:
+            ctx._take_over(self.running)
+            raise
+        ctx._open.append(self)
+        if key is not None:
+            self._measurement = manager.working.meter.start(device)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None and self in self._ctx._open:
+            self._ctx._note(self._handles)
+        self.end(well=kind is None)
+
+    def end(self, *, well: bool = False) -> None:
+        """Leave the block, unless it was left; what it took is learnt if that was `well`."""
+        if self not in self._ctx._open:
+            return
+        self._ctx._open.remove(self)
+        manager, measurement = self._ctx.manager, self._measurement
+        if measurement is not None and self._key is not None:
+            manager.working.learn(self._key, measurement, self._memory_bytes, well=well)
+        manager.end(self.running, self._device)
+        self._ctx._take_over(self.running)
+        self.running.handles = ()
 
 
 class _Attempt:

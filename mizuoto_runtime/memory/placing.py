@@ -33,8 +33,6 @@ class Placement:
 
 def place(handles: Sequence[ModelHandle], allotment: Allotment, placement: Placement) -> None:
     """Give `handles` what the allotment says, moving only what has to move. NotEnoughMemory if that fails."""
-    if all(handle.allotment is allotment for handle in handles):
-        return
     for handle, size_bytes in zip(handles, allotment.sizes_bytes, strict=True):
         handle.allotted_bytes = size_bytes
     keep_host = placement.keep_host()

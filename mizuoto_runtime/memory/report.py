@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from .device import Device, DeviceService, PlainCpu, SimulatedDevice
 from .policy import VramPolicy
+
+if TYPE_CHECKING:
+    from .handle import ModelHandle
 
 
 class DeviceFacts(TypedDict):
@@ -20,6 +23,26 @@ class DeviceFacts(TypedDict):
     free_bytes: int | None
     held_bytes: int | None
     error: str
+
+
+class ComponentFacts(TypedDict):
+    """One component's weights, in bytes, which are `size_bytes` together.
+
+    loaded_bytes: on `device`; streamed_bytes: in RAM and copied there when they run; host_bytes: in RAM only, as the
+    component is not on a device. Besides: copied_bytes, streamed since it came to the device; host_copy_bytes, loaded
+    ones that have a copy in RAM.
+    """
+
+    name: str
+    kind: str
+    device: str
+    size_bytes: int
+    loaded_bytes: int
+    streamed_bytes: int
+    host_bytes: int
+    host_copy_bytes: int
+    copied_bytes: int
+    busy: bool
 
 
 class RamFacts(TypedDict):
@@ -57,12 +80,34 @@ class ManagerFacts(TypedDict):
 
 def policy_facts(policy: VramPolicy) -> dict[str, object]:
     """A policy's fields in JSON's types."""
-    return {**asdict(policy), "pinned_models": sorted("/".join(ref) for ref in policy.pinned_models)}
+    return {**asdict(policy), "pinned_models": sorted(":".join(ref) for ref in policy.pinned_models)}
 
 
 def device_facts(devices: DeviceService, names: Sequence[str]) -> list[DeviceFacts]:
     """The devices of those names, each once."""
     return [_facts(devices.get(name)) for name in dict.fromkeys(names)]
+
+
+def component_facts(handle: ModelHandle, device: Device) -> ComponentFacts:
+    """A component as it is now, without waiting for one that is being placed. device: where phases run."""
+    if device.plain:
+        loaded, streamed, host = handle.known_bytes, 0, 0
+    else:
+        loaded = min(handle.loaded_bytes, handle.known_bytes)
+        rest = handle.known_bytes - loaded
+        streamed, host = (rest, 0) if handle.residence is not None else (0, rest)
+    return ComponentFacts(
+        name=handle.name,
+        kind=handle.kind,
+        device=device.name if device.plain else handle.device_name,
+        size_bytes=handle.known_bytes,
+        loaded_bytes=loaded,
+        streamed_bytes=streamed,
+        host_bytes=host,
+        host_copy_bytes=0 if device.plain else handle.host_copy_bytes,
+        copied_bytes=handle.streamed_bytes,
+        busy=handle.busy,
+    )
 
 
 def _facts(device: Device) -> DeviceFacts:

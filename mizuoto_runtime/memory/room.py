@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from .allotment import least_bytes
 from .device import Device
@@ -37,6 +37,10 @@ class Room:
         """All that are in the books."""
         with self._lock:
             return list(self._handles)
+
+    def held_bytes(self, device: Device) -> int:
+        """What all handles hold of `device`, slots included."""
+        return sum(handle.held_bytes for handle in self.handles if handle.is_on(device))
 
     def least_bytes(self, handles: Sequence[ModelHandle]) -> int:
         """The least of a device on which a phase with these handles works (U6): one copy at a time."""
@@ -137,20 +141,9 @@ class Room:
         handles: Sequence[ModelHandle],
         memory_bytes: int,
         device: Device,
-        mine: set[ModelHandle],
-        waiting: set[ModelHandle],
+        others: Collection[ModelHandle],
     ) -> bool:
-        """Whether `handles` have to wait for other requests, for room (B6) or for weights that they share.
-
-        mine: what their own request uses. waiting: what is used by requests that wait themselves.
-        """
-        others = [
-            handle
-            for handle in self.handles
-            if handle.busy and handle not in mine and handle.held_bytes and handle.is_on(device)
-        ]
-        if waiting.issuperset(others):
-            return False
+        """Whether `handles` have to wait for the `others` in use, for room (B6) or for weights that they share."""
         if any(handle.shares(other) for handle in handles for other in others):
             return True
         policy = self._policy()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from .current import RunningPhase
 from .device import Device
@@ -20,53 +19,83 @@ class Turns:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._lock = threading.Lock()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._placing: dict[int, Device] = {}
         self._held: dict[int, set[ModelHandle]] = {}
+        self._begun: dict[int, RunningPhase] = {}
 
-    @contextmanager
-    def turn(
+    def take(
         self,
         handles: Sequence[ModelHandle],
         memory_bytes: int,
         device: Device,
         phase: RunningPhase,
         wait_seconds: float,
-    ) -> Iterator[None]:
-        """The block begins to use `handles` and places them: once what even their minimum needs isn't in use elsewhere.
+    ) -> None:
+        """`phase` may use `handles` and place them: once what even their minimum needs isn't in use elsewhere.
 
-        Waits at most `wait_seconds`. One such block runs at a time on a device, so that each sees what the others took.
-        A request that waits inside a phase of its own isn't waited for: it may be this one that it waits for.
+        Waits at most `wait_seconds`; `give_back` must follow, whatever happens. One phase has its turn at a time on a
+        device, so that each sees what the others took. A request that waits inside a phase of its own isn't waited for:
+        it may be this one that it waits for.
         """
         deadline = time.monotonic() + wait_seconds
-        try:
-            while time.monotonic() < deadline and not self._admit(handles, memory_bytes, device, phase):
-                phase.check()
-                with self._changed:
-                    self._changed.wait(POLL_SECONDS)
-            yield
-        finally:
-            with self._lock:
-                self._placing.pop(id(phase), None)
-                self._held.pop(id(phase), None)
-            self.ended()
+        while not self._admitted(handles, memory_bytes, device, phase, deadline):
+            phase.check()
 
-    def ended(self) -> None:
-        """A phase has ended, or its handles are placed: others may go on."""
+    def give_back(self, phase: RunningPhase) -> None:
+        """The handles are placed, or that failed: others may go on."""
         with self._changed:
+            self._placing.pop(id(phase), None)
+            self._held.pop(id(phase), None)
+            self._tell()
+
+    def begun(self, phase: RunningPhase) -> None:
+        """`phase` uses its handles from now on, so that others have to wait for them until it has `ended`."""
+        with self._changed:
+            self._begun[id(phase)] = phase
+
+    def ended(self, phase: RunningPhase) -> None:
+        """The phase uses its handles no more: others may go on."""
+        with self._changed:
+            self._begun.pop(id(phase), None)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._held:
             self._changed.notify_all()
 
-    def _admit(
+    def _admitted(
+        self,
+        handles: Sequence[ModelHandle],
+        memory_bytes: int,
+        device: Device,
+        phase: RunningPhase,
+        deadline: float,
+    ) -> bool:
+        """Whether the waiting is over; if not, after something has changed, or a moment."""
+        with self._changed:
+            self._held.pop(id(phase), None)
+            if time.monotonic() >= deadline:
+                return True
+            if not self._is_blocked(handles, memory_bytes, device, phase):
+                self._placing[id(phase)] = device
+                return True
+            self._held[id(phase)] = phase.outer.all_handles() if phase.outer is not None else set()
+            self._changed.wait(POLL_SECONDS)
+            return False
+
+    def _is_blocked(
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
     ) -> bool:
-        with self._lock:
-            self._held.pop(id(phase), None)
-            waiting = set[ModelHandle]().union(*self._held.values())
-            mine = phase.all_handles() | set(handles)
-            blocked = device in self._placing.values()
-            if blocked or self._room.is_short(handles, memory_bytes, device, mine, waiting):
-                self._held[id(phase)] = phase.outer.all_handles() if phase.outer is not None else set()
-                return False
-            self._placing[id(phase)] = device
+        if device in self._placing.values():
             return True
+        others = self._others(phase, device)
+        if not others or others <= set[ModelHandle]().union(*self._held.values()):
+            return False
+        return self._room.is_short(handles, memory_bytes, device, others)
+
+    def _others(self, phase: RunningPhase, device: Device) -> set[ModelHandle]:
+        """What other requests use of `device`."""
+        mine = phase.all_handles()
+        used = {handle for other in self._begun.values() for handle in other.handles}
+        return {handle for handle in used - mine if handle.held_bytes and handle.is_on(device)}

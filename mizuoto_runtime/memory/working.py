@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .calibration import Calibration, Workload
 from .device import Device
 from .handle import ModelHandle
-from .workspace import PeakMeter, WorkingMemoryMeter, calibrated
+from .workspace import Measurement, PeakMeter, WorkingMemoryMeter
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,8 @@ class WorkingMemory:
         """The estimate times its factor."""
         return estimated_bytes if key is None else round(estimated_bytes * self.calibration.factor(key))
 
-    @contextmanager
-    def measured(self, key: str | None, device: Device, estimated_bytes: int) -> Iterator[None]:
-        """Measure the block, once its handles are placed, and learn from it."""
-        if key is None:
-            yield
-            return
-        with calibrated(self.meter, self.calibration, key, device, estimated_bytes):
-            yield
+    def learn(self, key: str, measurement: Measurement, estimated_bytes: int, *, well: bool) -> None:
+        """End a measurement and, if the phase ended `well`, remember how its estimate compares."""
+        measured_bytes = self.meter.stop(measurement)
+        if well and measured_bytes is not None:
+            self.calibration.note(key, estimated_bytes, measured_bytes)

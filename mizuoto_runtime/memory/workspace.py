@@ -13,11 +13,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from .calibration import Calibration
 from .device import Device
 
 
@@ -61,8 +60,7 @@ class WorkingMemoryMeter(Protocol):
     def stop(self, measurement: Measurement | None) -> int | None:
         """End; the bytes of working memory, None if they can't be told from another request's."""
 
-    @contextmanager
-    def moving(self, device: Device) -> Iterator[None]:
+    def moving(self, device: Device) -> AbstractContextManager[None]:
         """Around whatever places weights or lets go of them."""
 
 
@@ -99,11 +97,11 @@ class PeakMeter:
         stays = max(0, current - measurement.base_bytes)
         return None if measurement.mixed else max(0, measurement.working_bytes - stays)
 
+    def moving(self, device: Device) -> AbstractContextManager[None]:
+        return self._moving(device) if self._source.measures(device) else nullcontext()
+
     @contextmanager
-    def moving(self, device: Device) -> Iterator[None]:
-        if not self._source.measures(device):
-            yield
-            return
+    def _moving(self, device: Device) -> Iterator[None]:
         with self._lock:
             before = self._turn(device)
             self._mark_mixed(device)
@@ -144,11 +142,13 @@ class TorchPeaks:
     """The statistics of torch's caching allocator on CUDA, ROCm and XPU: the one place that reads and resets them."""
 
     def measures(self, device: Device) -> bool:
+        kind = device.name.partition(":")[0]
+        if kind not in ("cuda", "xpu") or device.torch_device.type != kind:
+            return False
         import torch
 
-        kind = device.torch_device.type
-        module: Any = {"cuda": torch.cuda, "xpu": torch.xpu}.get(kind)
-        return module is not None and bool(module.is_initialized())
+        module: Any = torch.xpu if kind == "xpu" else torch.cuda
+        return bool(module.is_initialized())
 
     def turn(self, device: Device) -> Peak:
         import torch
@@ -165,19 +165,3 @@ class TorchPeaks:
         module: Any = torch.xpu if device.torch_device.type == "xpu" else torch.cuda
         name = module.get_device_name(device.torch_device) if self.measures(device) else device.name
         return f"{name} torch {torch.__version__}"
-
-
-@contextmanager
-def calibrated(
-    meter: WorkingMemoryMeter, calibration: Calibration, key: str, device: Device, estimated_bytes: int
-) -> Iterator[None]:
-    """Measure the block and learn from it if it ends well. estimated_bytes: the estimate without its factor."""
-    measurement = meter.start(device)
-    try:
-        yield
-    except BaseException:
-        meter.stop(measurement)
-        raise
-    measured = meter.stop(measurement)
-    if measured is not None:
-        calibration.note(key, estimated_bytes, measured)

@@ -12,9 +12,9 @@ from mizuoto_runtime.conformance import Case, device_of, exact_size
 from mizuoto_runtime.engines.registry import BUILT_IN, Engines
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
+from mizuoto_runtime.types import Callbacks
 
 __all__ = ["check_books", "check_failing_allocations", "check_streaming", "device_of", "exact_size", "simulated"]
 

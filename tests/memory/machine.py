@@ -25,9 +25,9 @@ from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.locks import SimulatedLocks
 from mizuoto_runtime.memory.manager import ModelManager
-from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
-from mizuoto_runtime.types import Kind
+from mizuoto_runtime.types import Callbacks, Kind
 from tests.memory.lazy_copies import LazyCopies
 from tests.memory.tiny import KINDS, linear, made
 from tests.memory.twins import Held, Host, Open

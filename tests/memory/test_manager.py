@@ -14,8 +14,9 @@ from mizuoto_runtime.memory.device import Device, DeviceService, SimulatedDevice
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.manager import ModelManager
-from mizuoto_runtime.memory.phase import Callbacks, PhaseContext
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
+from mizuoto_runtime.types import Callbacks
 from tests.memory.modules import WIDTH, Stack, linear
 
 
@@ -370,6 +371,7 @@ def test_the_running_phase_is_known_only_while_it_runs() -> None:
     from mizuoto_runtime.memory import current
 
     phase = RunningPhase(lambda: None)
-    with current.running(phase):
-        assert current.phase() is phase
+    current.begin(phase)
+    assert current.phase() is phase
+    current.end(phase)
     assert current.phase() is None

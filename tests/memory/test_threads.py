@@ -18,10 +18,15 @@ PATIENCE_SECONDS = 30.0
 
 
 def in_threads(*functions: Callable[[], None]) -> None:
-    """Run all at once; the first error of any of them is raised here, also if one never ends."""
+    """Run all at once; the first error of any of them is raised here, also if one never ends.
+
+    On as many cores each as this thread, which is a thread's own affair: on some CPUs sums differ by it.
+    """
     errors: list[BaseException] = []
+    cores = torch.get_num_threads()
 
     def guarded(function: Callable[[], None]) -> None:
+        torch.set_num_threads(cores)
         try:
             function()
         except BaseException as error:

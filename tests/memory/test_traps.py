@@ -303,7 +303,7 @@ def test_trap_16_entering_a_phase_costs_the_same_for_any_number_of_layers(partia
 
         enter()
         enter()
-        counts.append(python_calls(enter))
+        counts.append(min(python_calls(enter) for _ in range(3)))  # a collection of rubbish calls finalizers
     assert counts[0] == counts[1] < 300
 
 

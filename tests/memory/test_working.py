@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from mizuoto_runtime.memory.calibration import Calibration
@@ -40,13 +41,25 @@ def test_what_a_step_took_is_reserved_for_the_next_one_of_its_kind() -> None:
         assert held == [whole], (phase, step)
 
 
-def test_a_failed_step_teaches_nothing() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit])
+def test_a_failed_step_teaches_nothing_and_its_measurement_ends(error: type[BaseException]) -> None:
     rig, handle = manager([2 * UNIT, None], SIZE + ESTIMATE), component("h")
     ctx = context(rig)
-    try:
-        with ctx.use([handle], ESTIMATE):
-            raise RuntimeError("broken")
-    except RuntimeError:
-        pass
+    with pytest.raises(error), ctx.use([handle], ESTIMATE):
+        raise error
+    assert rig.working.meter.running == 0  # type: ignore[attr-defined]
     with ctx.use([handle], ESTIMATE):
         assert handle.whole
+
+
+def test_a_block_that_is_never_left_is_measured_no_longer_than_its_phase() -> None:
+    rig, handle = manager([2 * UNIT, None], SIZE + ESTIMATE), component("h")
+    ctx = context(rig)
+    block = ctx.use([handle], ESTIMATE)
+    block.__enter__()
+    ctx.close()
+    assert rig.working.meter.running == 0  # type: ignore[attr-defined]
+    block.__exit__(None, None, None)
+    assert not handle.busy
+    with ctx.use([handle], ESTIMATE):
+        assert handle.whole, "what it took wasn't learnt"

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from mizuoto_runtime.memory.calibration import Calibration
 from mizuoto_runtime.memory.device import Device, PlainCpu, SimulatedDevice
-from mizuoto_runtime.memory.workspace import PeakMeter, TorchPeaks, calibrated
+from mizuoto_runtime.memory.workspace import PeakMeter, TorchPeaks
 from tests.memory.live_bytes import LiveBytes
-from tests.memory.meters import Allocator, LivePeaks, ToldMeter
+from tests.memory.meters import Allocator, LivePeaks
 
 DEVICE = SimulatedDevice("cuda:0", 1 << 30, strict=True)
 OTHER = SimulatedDevice("cuda:1", 1 << 30, strict=True)
@@ -190,22 +189,3 @@ def test_real_tensors_of_nested_phases_are_measured_exactly() -> None:
         assert meter.stop(inner) == 4 * 2 * 10 * 200
         hidden = hidden + 1
         assert meter.stop(outer) == 4 * (1000 + 2 * 10 * 200) - 4 * 1000
-
-
-def test_a_phase_that_ends_well_is_learnt_from() -> None:
-    learnt = Calibration(None)
-    with calibrated(ToldMeter([300]), learnt, "a", DEVICE, 100):
-        assert learnt.factor("a") == 1.0
-    assert learnt.factor("a") == pytest.approx(3.3)
-    with calibrated(ToldMeter([None]), learnt, "b", DEVICE, 100):
-        pass
-    assert learnt.factor("b") == 1.0
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit])
-def test_a_phase_that_fails_is_not_learnt_from_and_its_measurement_ends(error: type[BaseException]) -> None:
-    learnt, meter = Calibration(None), ToldMeter([300])
-    with pytest.raises(error), calibrated(meter, learnt, "a", DEVICE, 100):
-        raise error
-    assert learnt.factor("a") == 1.0
-    assert meter.running == 0

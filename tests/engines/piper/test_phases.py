@@ -15,10 +15,9 @@ from scipy.signal import resample_poly
 
 from mizuoto_runtime.errors import Cancelled, InputError, UnknownName
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio, Progress
+from mizuoto_runtime.types import Audio, Callbacks, Progress
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "piper"
 SILENT_NOISE = {"noise_scale": 0.0, "noise_w": 0.0}

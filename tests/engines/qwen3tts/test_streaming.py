@@ -11,10 +11,9 @@ from mizuoto_runtime.conformance import conform
 from mizuoto_runtime.engines.qwen3tts import speech
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio, Progress
+from mizuoto_runtime.types import Audio, Callbacks, Progress
 from tests.engines.operations import check_failing_operations
 from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
 from tests.golden.qwen3tts.checkpoint import reference_sound

@@ -152,6 +152,6 @@ def scenario_21_the_execution_cache_is_dropped_and_weights_come_from_ram() -> No
             prompts.executor.reset()
             assert rig.entries == [] and rig.device.held_bytes() == 0
             assert prompts.run()["event"] == "execution_success"
-        assert engine.call_count > 0 and len(session._models) == 1
+        assert engine.call_count > 0 and len(list(session.models)) == 1
         assert len(Heard.clips) == 2 and torch.equal(*Heard.clips)
         rig.check_books()
