@@ -166,7 +166,7 @@ class Response(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-        shares = norms / (norms.mean(dim=-1, keepdim=True) + RESPONSE_EPSILON)
+        shares: Tensor = norms / (norms.mean(dim=-1, keepdim=True) + RESPONSE_EPSILON)
         return self.gamma * (x * shares) + self.beta + x
 
 

@@ -54,7 +54,7 @@ SAMPLING = (
         low=1,
         high=1000,
         label="steps",
-        tooltip="Steps from noise to speech. 16 are twice as fast and nearly as good; 5, 6, 7, 10 and 12 work too.",
+        tooltip="Steps from noise to speech; fewer are faster. 5, 6, 7, 10, 12 and 16 have times of their own.",
     ),
     Param(
         name="cfg_strength",
@@ -184,16 +184,6 @@ VOCODER = Phase(
 )
 
 
-def _check_chinese() -> None:
-    from importlib.util import find_spec
-
-    from ...errors import MissingDependency
-
-    missing = [name for name in ("rjieba", "pypinyin") if find_spec(name) is None]
-    if missing:
-        raise MissingDependency(f"Chinese text needs {' and '.join(missing)}: pip install {' '.join(missing)}")
-
-
 def _check_yaml() -> None:
     from importlib.util import find_spec
 
@@ -207,7 +197,7 @@ SPEC = EngineSpec(
     id="f5tts",
     label="F5-TTS",
     description="Cloned voices in Chinese and English, and speech editing; F5-TTS and E2-TTS.",
-    licence=f"MIT; the published weights {LICENCE}",
+    licence=f"GPL-3.0-or-later; the published weights {LICENCE}",
     layout=Layout(kind="folder", marker="model_*"),
     components=(
         Component(name="transformer", kind="oneshot", tooltip="Text and reference to mel spectrogram, step by step."),
@@ -217,8 +207,5 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(
-        Requirement(package="PyYAML", purpose="the vocoder's settings", check=_check_yaml),
-        Requirement(package="rjieba, pypinyin", purpose="Chinese text", check=_check_chinese),
-    ),
+    requirements=(Requirement(package="PyYAML", purpose="the vocoder's settings", check=_check_yaml),),
 )
