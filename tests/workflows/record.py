@@ -21,6 +21,7 @@ from devtools import browser, install  # noqa: E402
 from devtools.client import ComfyClient  # noqa: E402
 from devtools.comfyui import ComfyServer, prepare_base  # noqa: E402
 from devtools.voice import place_voice  # noqa: E402
+from tests.golden.f5tts.checkpoint import install as install_f5tts  # noqa: E402
 
 WORKFLOWS = ROOT / "workflows"
 VIEWPORT = {"width": 1360, "height": 700}
@@ -48,6 +49,15 @@ PLACES: dict[str, dict[str, Place]] = {
         "4": (1020, 0, 340, 110),
         "5": (1020, 160, 340, 380),
     },
+    "f5tts_clone": {
+        "1": (0, 0, 300, 60),
+        "2": (0, 110, 300, 140),
+        "3": (340, 0, 300, 220),
+        "4": (680, 0, 340, 480),
+        "5": (1060, 0, 300, 80),
+        "6": (1060, 130, 300, 110),
+        "7": (1060, 290, 300, 300),
+    },
 }
 NOTES: dict[str, tuple[Place, str]] = {
     "piper_speak": (
@@ -61,6 +71,13 @@ NOTES: dict[str, tuple[Place, str]] = {
         "The two halves of Piper as nodes.\n\n"
         "Change only **Piper Decode**, and **Piper Encode** doesn't run again.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.",
+    ),
+    "f5tts_clone": (
+        (0, 300, 640, 230),
+        "Choose a recording of 3 to 12 seconds, write down what is said in it, word for word, and a text.\n\n"
+        "A model is a folder with `model_*.safetensors` and `vocab.txt`, such as `F5TTS_v1_Base`, in "
+        "`models/mizuoto/f5tts`. Beside it stands `vocos`, with `config.yaml` and `pytorch_model.bin`.\n\n"
+        "Another text or seed runs **F5-TTS Sample** again, not **F5-TTS Reference**.",
     ),
 }
 
@@ -138,6 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         base = prepare_base(Path(folder))
         place_voice(base)
+        install_f5tts(base)
         with ComfyServer(tree, base) as server:
             client = ComfyClient(server.url)
             client.post_json("/settings", SETTINGS)

@@ -11,17 +11,18 @@ import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mizuoto_runtime.audio.wav import write_wav
 from tests.golden.f5tts.cases import MODELS, VOCABULARY, VOCODER
 
 FOLDER = Path(__file__).parent
 STEPS = 512
 STEP_NUMBER = 1_250_000
+RECORDING = "recording.wav"
 
 
 def shapes() -> dict[str, dict[str, list[int]]]:
@@ -105,5 +106,10 @@ def sound(length: int, seed: int, *, channels: int = 1, gain: float = 1.0, rate_
     return whole.float() / 32768
 
 
-def model_config(name: str) -> dict[str, Any]:
-    return MODELS[name]
+def install(base: Path) -> None:
+    """Into a ComfyUI base directory: the model "v1" under a published name, its vocoder, and a recording to clone."""
+    models = base / "models" / "mizuoto" / "f5tts"
+    write_vocoder(models / "vocos")
+    write_model(models / "F5TTS_v1_Base", "v1")
+    (base / "input").mkdir(exist_ok=True)
+    write_wav(base / "input" / RECORDING, sound(4 * 24_000, 41), 24_000)
