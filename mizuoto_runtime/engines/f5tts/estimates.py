@@ -23,13 +23,13 @@ def transformer_bytes(
     """Upper bound in bytes while `rows` spectrograms of `frames` frames, references included, are sampled."""
     sizes = architecture
     positions = (2 if how.guided else 1) * rows * (frames + 1)
-    kept = 2 * sizes.dim + (sizes.depth // 2 * sizes.dim if sizes.backbone == "UNetT" else sizes.dim)
-    rotated = 6 * sizes.inner * 4 // dtype.itemsize
-    attending = 4 * sizes.inner + max(rotated, sizes.dim)
-    passing = 2 * sizes.dim + max(attending, 2 * sizes.mlp, 4 * sizes.dim)
-    text = 2 * sizes.text_dim * (9 if sizes.conv_layers else 2)
-    modulations = min(how.evaluations, GROUP) * (6 * sizes.depth + 8) * sizes.dim
-    values = positions * (kept + max(passing, text)) + modulations + 8 * rows * frames * sizes.mel_dim
+    skips = sizes.depth // 2 * sizes.dim if sizes.backbone == "UNetT" else 0
+    rotated = sizes.inner if dtype.itemsize > 2 else 4 * sizes.inner
+    attending = 2 * sizes.inner + max(rotated, 2 * sizes.inner)
+    passing = sizes.dim + max(attending, 2 * sizes.mlp, 3 * sizes.dim)
+    text = sizes.text_dim * (12 if sizes.conv_layers else 2)
+    values = positions * max(3 * sizes.dim + skips + passing, text)
+    values += min(how.evaluations, GROUP) * (6 * sizes.depth + 8) * sizes.dim + 10 * rows * frames * sizes.mel_dim
     scores = 0 if device.type in FUSED else positions * (frames + 1) * sizes.heads
     return dtype.itemsize * values + 2 * 4 * scores + BASE_BYTES
 
