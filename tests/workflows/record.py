@@ -1,6 +1,6 @@
 """Writes workflows/<name>.json and .jpg out of workflows/api/<name>.json, with ComfyUI's own editor.
 
-Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py
+Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py [name …]
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def main() -> None:
             page.goto(server.url)
             page.wait_for_function("window.app && window.app.vueAppReady")
             page.evaluate("() => app.extensionManager.command.execute('Workspace.ToggleFocusMode')")
-            for name in PLACES:
+            for name in sys.argv[1:] or PLACES:
                 record(page, client, name)
             chromium.close()
 

@@ -112,4 +112,4 @@ def install(base: Path) -> None:
     write_vocoder(models / "vocos")
     write_model(models / "F5TTS_v1_Base", "v1")
     (base / "input").mkdir(exist_ok=True)
-    write_wav(base / "input" / RECORDING, sound(4 * 24_000, 41), 24_000)
+    write_wav(base / "input" / RECORDING, sound(36_000, 41), 24_000)
