@@ -17,10 +17,10 @@ from mizuoto_runtime.engines.f5tts.sampler import Batch, Sampling, Solver, batch
 from mizuoto_runtime.engines.f5tts.text import space_reference_text, to_tokens
 from mizuoto_runtime.engines.f5tts.weights import Modules
 from mizuoto_runtime.seeds import generator
-from mizuoto_runtime.session import Session
+from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.types import Artifact, Audio
 from tests.engines.f5tts.conftest import GOLDEN, MEL_TOLERANCE, WAVE_TOLERANCE, arrays, audio
-from tests.golden.f5tts.cases import SAMPLES, SPEECH
+from tests.golden.f5tts.cases import REQUESTS, SAMPLES, SPEECH, STRIDE
 from tests.golden.f5tts.checkpoint import sound
 
 
@@ -113,3 +113,15 @@ def test_speech_is_upstreams(session: Session, number: int, monkeypatch: pytest.
     assert wave.abs().max() > 0.1
     assert made.value.samples.shape == (1, len(wave))
     assert (made.value.samples[0] - wave).abs().max() <= WAVE_TOLERANCE
+
+
+@pytest.mark.parametrize("number", range(len(REQUESTS)))
+def test_a_request_is_upstreams_from_the_recording_to_the_sound(session: Session, number: int) -> None:
+    case, recorded = REQUESTS[number], GOLDEN["requests"][number]
+    inputs = {"reference": audio(**case["sound"]), "reference_text": case["reference_text"]}
+    request = SpeakRequest(text=case["text"], seed=case["seed"], inputs=inputs, options=case["options"])
+    samples = session.speak(session.find("f5tts", case["model"]), request).audio.samples
+    wave = arrays()[f"request{number}.wave"]
+    assert wave.abs().max() > 0.1
+    assert samples.shape == (1, recorded["length"])
+    assert (samples[0, ::STRIDE] - wave).abs().max() <= WAVE_TOLERANCE

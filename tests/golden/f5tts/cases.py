@@ -119,3 +119,15 @@ SPEECH: list[dict[str, Any]] = [
      "options": {"nfe_step": 2, "cfg_strength": 1.0, "cross_fade_duration": 0.0}},
 ]  # fmt: skip
 """Calls of upstream's `infer_batch_process`: sound in, sound out."""
+
+REQUESTS: list[dict[str, Any]] = [
+    {"model": "v1", "sound": {"length": 60_000, "seed": 61, "rate_hz": 44_100, "channels": 2, "gain": 0.2},
+     "reference_text": "It was so", "seed": 5, "options": {"nfe_step": 2, "speed": 1.1},
+     "text": "你好，世界。Hello there; we met again! “So it was,” he said: 3 times, or more. And so on, and on, "
+             "and on. Then they went home, all of them, and nobody spoke a word. It was late; the moon was up."},
+    {"model": "e2", "sound": {"length": 40_000, "seed": 62, "rate_hz": 22_050, "channels": 1, "gain": 0.8},
+     "reference_text": "你是谁。", "seed": 6, "options": {"nfe_step": 5}, "text": "我们 are friends。"},
+]  # fmt: skip
+"""Upstream from a recording's file to a waveform: `preprocess_ref_audio_text`, then `infer_process`."""
+STRIDE = 8
+"""Of such a waveform one sample in so many is recorded."""

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import soundfile
 import torch
 from f5_tts.infer import utils_infer
 from f5_tts.model import CFM, DiT, UNetT
@@ -26,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from vocos import Vocos
 
-from tests.golden.f5tts.cases import MODELS, SAMPLES, SPEECH, VOCABULARY, VOCODER
+from tests.golden.f5tts.cases import MODELS, REQUESTS, SAMPLES, SPEECH, STRIDE, VOCABULARY, VOCODER
 from tests.golden.f5tts.checkpoint import FOLDER, sound, write_model, write_vocoder
 
 KINDS = {"DiT": DiT, "UNetT": UNetT}
@@ -36,6 +37,7 @@ FRAMES_PER_SECOND = 24_000 / 256
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    utils_infer.torchaudio.load = read_sound
     utils_infer.ThreadPoolExecutor = lambda: ThreadPoolExecutor(max_workers=1)
     arrays: dict[str, Tensor] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -46,11 +48,14 @@ def main() -> None:
         vocoder = utils_infer.load_vocoder(is_local=True, local_path=str(write_vocoder(folder / "vocos", known)))
         samples = [record_sample(models[case["model"]], case, f"sample{number}", arrays)
                    for number, case in enumerate(SAMPLES)]  # fmt: skip
+        requests = [record_request(models[case["model"]], vocoder, case, folder, f"request{number}", arrays)
+                    for number, case in enumerate(REQUESTS)]  # fmt: skip
         speech = [record_speech(models[case["model"]], vocoder, case, f"speech{number}", arrays)
                   for number, case in enumerate(SPEECH)]  # fmt: skip
     versions = {name: metadata.version(name) for name in ("f5-tts", "vocos", "torch", "torchaudio", "torchdiffeq")}
     tolerances = {"mel": MEL_TOLERANCE, "wave": WAVE_TOLERANCE}
-    golden = {"versions": versions, "tolerances": tolerances, "samples": samples, "speech": speech}
+    golden = {"versions": versions, "tolerances": tolerances}
+    golden |= {"samples": samples, "speech": speech, "requests": requests}
     (FOLDER / "golden.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     save_file(arrays, FOLDER / "golden.safetensors")
     print(f"{sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()):,} bytes in all")
@@ -128,6 +133,36 @@ def edited(mel: Tensor, parts: list[list[float]], durations: list[float]) -> tup
     pieces.append(mel[offset:])
     kept += [True] * len(pieces[-1])
     return [torch.cat(pieces)], torch.tensor([kept])
+
+
+def record_request(
+    model: CFM, vocoder: Vocos, case: dict[str, Any], folder: Path, key: str, arrays: dict[str, Tensor]
+) -> dict[str, Any]:
+    """Run upstream from a 16-bit file on, which soundfile reads; returns the tokens of each piece, and the length."""
+    path = folder / f"{key}.wav"
+    soundfile.write(path, sound(**case["sound"]).T.numpy(), case["sound"]["rate_hz"], subtype="PCM_16")
+    torch.manual_seed(case["seed"])
+    pieces: list[int] = []
+    inner = model.sample
+
+    def sample(**kwargs: Any) -> Any:
+        pieces.append(len(kwargs["text"][0]))
+        return inner(**kwargs)
+
+    model.sample = sample
+    prepared, text = utils_infer.preprocess_ref_audio_text(str(path), case["reference_text"])
+    wave, _, _ = utils_infer.infer_process(
+        prepared, text, case["text"], model, vocoder, progress=None, device="cpu", **case["options"]
+    )
+    model.sample = inner
+    arrays[f"{key}.wave"] = torch.from_numpy(wave)[::STRIDE].float().contiguous()
+    print(key, case["model"], wave.shape, f"largest {abs(wave).max():.2f}", pieces)
+    return {"tokens": pieces, "length": len(wave)}
+
+
+def read_sound(path: str) -> tuple[Tensor, int]:
+    samples, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
+    return torch.from_numpy(samples.T), rate_hz
 
 
 def record_speech(
