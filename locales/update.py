@@ -55,6 +55,8 @@ def main() -> None:
     nodes = declare.node_declarations(pack_module("mizuoto_runtime.engines.registry").all_engines())
     write_json(ROOT / "locales" / "en" / "nodeDefs.json", texts.node_defs(nodes))
     write_json(ROOT / "locales" / "en" / "main.json", texts.main_texts(nodes))
+    settings = pack_module("mizuoto_runtime.settings").SETTINGS
+    write_json(ROOT / "locales" / "en" / "settings.json", texts.setting_texts(settings))
     for language, words in texts.WORDS.items():
         shown = json.loads((ROOT / "locales" / language / "nodeDefs.json").read_text(encoding="utf-8"))
         for node in nodes:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,6 +51,8 @@ class LoadedModel:
     model: object
     handles: list[ModelHandle]
     last_used_s: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _runs: int = 0
 
     @property
     def id(self) -> str:
@@ -54,5 +60,17 @@ class LoadedModel:
 
     @property
     def busy(self) -> bool:
-        """Whether a phase uses one of the handles now."""
-        return any(handle.busy for handle in self.handles)
+        """Whether a phase of a request runs on the model now, or uses one of the handles."""
+        return self._runs > 0 or any(handle.busy for handle in self.handles)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The block runs a phase on the model."""
+        with self._lock:
+            self._runs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs -= 1
+            self.last_used_s = time.monotonic()

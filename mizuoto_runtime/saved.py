@@ -8,26 +8,29 @@ import secrets
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from .errors import InputError, MizuotoError
-from .settings import KINDS, SETTINGS, Setting, Settings, Value, resolve, setting
+from .settings import SETTINGS, Setting, Settings, Value, resolve, setting
 
 LOG = logging.getLogger(__name__)
 SOURCE = "saved"
 MAX_FILE_BYTES = 1 << 20
 
+SettingType = Literal["choice", "boolean", "integer", "optional_integer", "number", "text", "names"]
+TYPES: dict[type, SettingType] = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "names"}
+
 
 class SettingFacts(TypedDict):
-    """One setting for a dialog. kind: in words. source: where its value is from. locked: it can't be changed here.
+    """One setting for a dialog. source: where its value is from. locked: it can't be changed here.
 
-    lock_reason: what to do instead.
+    lock_reason: what to do instead. An `optional_integer` may be null.
     """
 
     name: str
     label: str
     help: str
-    kind: str
+    type: SettingType
     default: Value
     low: float | None
     high: float | None
@@ -115,7 +118,7 @@ def _facts(known: Setting, settings: Settings) -> SettingFacts:
         name=known.name,
         label=known.label,
         help=known.help,
-        kind=KINDS[known.type],
+        type=_type(known),
         default=known.default,
         low=known.low,
         high=known.high,
@@ -125,6 +128,12 @@ def _facts(known: Setting, settings: Settings) -> SettingFacts:
         locked=bool(reason),
         lock_reason=reason,
     )
+
+
+def _type(known: Setting) -> SettingType:
+    if known.default is None:
+        return "optional_integer"
+    return "choice" if known.choices else TYPES[known.type]
 
 
 def _lock_reason(known: Setting, settings: Settings) -> str:

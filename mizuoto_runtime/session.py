@@ -164,7 +164,7 @@ class Session:
         model = self.open(files)
         started = time.perf_counter()
         try:
-            with self._job(ctx):
+            with model.running(), self._job(ctx):
                 result = _call(self.engines, spec, phase, ctx, model, {**values, **checked})
             report = PhaseReport(
                 engine=spec.id,
@@ -182,7 +182,6 @@ class Session:
             raise
         finally:
             ctx.close()
-            model.last_used_s = time.monotonic()
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
 
     def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
 PROGRESS_INTERVAL_S = 0.01
+ANNOUNCE_INTERVAL_S = 0.5
 VRAM_MODES: dict[str, VramMode] = {
     "NO_VRAM": "none",
     "LOW_VRAM": "low",
@@ -50,6 +51,7 @@ HandleAdapter = type("HandleAdapter", (Core, comfy.model_patcher.ModelPatcher), 
 
 _lock = threading.Lock()
 _session: Session | None = None
+_announced_s = 0.0
 
 
 class ComfyHost(StandaloneHost):
@@ -258,13 +260,28 @@ class Served:
 
 
 def register_routes() -> None:
-    """Serve the pack's own routes. Where ComfyUI's server isn't loaded, as when only nodes are listed, nobody asks."""
-    server = getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+    """Serve the pack's own routes."""
+    server = _server()
     if server is None:
         return
     from .routes import add_routes
 
     add_routes(server.routes, Served())
+
+
+def announce(*, now: bool = False) -> None:
+    """Tell the open pages what is held, at most every half second while a prompt runs. now: whenever that was."""
+    global _announced_s
+    server = _server()
+    if server is None or _session is None or not (now or time.monotonic() - _announced_s >= ANNOUNCE_INTERVAL_S):
+        return
+    _announced_s = time.monotonic()
+    server.send_sync("mizuoto.runtime", Served().runtime())
+
+
+def _server() -> Any:
+    """ComfyUI's server; None where it isn't loaded, as when only the nodes are listed."""
+    return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
 
 
 class NodeProgress:
@@ -281,6 +298,7 @@ class NodeProgress:
         if progress.total <= 0 or (now_s - self._shown_s < PROGRESS_INTERVAL_S and progress.done < progress.total):
             return
         self._shown_s = now_s
+        announce()
         comfy.utils.ProgressBar(progress.total).update_absolute(progress.done)
 
 

@@ -83,14 +83,12 @@ class PhaseNode(DeclaredNode):
         spec = engine_spec(cls.declaration.engine)
         phase = spec.phase(cls.declaration.phase)
         session = bridge.session()
-        made = session.run_phase(
-            session.find(*model_ref(values.get("model"), spec)),
-            phase.id,
-            phase_inputs(phase, values),
-            phase_options(phase, values),
-            values.get("seed", 0),
-            bridge.callbacks(),
-        )
+        files = session.find(*model_ref(values.get("model"), spec))
+        inputs, options = phase_inputs(phase, values), phase_options(phase, values)
+        try:
+            made = session.run_phase(files, phase.id, inputs, options, values.get("seed", 0), bridge.callbacks())
+        finally:
+            bridge.announce(now=True)
         return io.NodeOutput(*phase_outputs(phase, made))
 
 

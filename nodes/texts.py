@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..mizuoto_runtime.settings import Setting
 from .declare import CATEGORY, NodeDeclaration, NodeInput
 
+SETTING_GROUPS = ("Mizuoto", "Memory", "Engines")
 ESCAPED = str.maketrans({char: f"{{'{char}'}}" for char in "@{}|"})
 
 
@@ -75,7 +77,23 @@ def main_texts(declarations: Sequence[NodeDeclaration]) -> dict[str, object]:
     folders = {part: part for node in declarations for part in node.category.split("/")[1:]}
     types = {item.type: _type_label(item.type) for node in declarations for item in node.outputs}
     own = {name: label for name, label in types.items() if name.startswith("MIZUOTO_")}
-    return {"nodeCategories": {**folders, CATEGORY.split("/")[1]: "Mizuoto"}, "dataTypes": own}
+    return {
+        "nodeCategories": {**folders, CATEGORY.split("/")[1]: "Mizuoto"},
+        "dataTypes": own,
+        "settingsCategories": {name: name for name in SETTING_GROUPS},
+    }
+
+
+def setting_texts(settings: Iterable[Setting]) -> dict[str, object]:
+    """The content of locales/en/settings.json: what ComfyUI's dialog shows of the settings that stand there."""
+    return {
+        f"Mizuoto_{setting.name.replace('.', '_')}": {
+            "name": setting.label.translate(ESCAPED),
+            "tooltip": setting.help.translate(ESCAPED),
+        }
+        for setting in settings
+        if not setting.name.startswith("paths.")
+    }
 
 
 def input_table(node: NodeDeclaration, texts: Mapping[str, dict[str, str]], words: Words) -> list[str]:

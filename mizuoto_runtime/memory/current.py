@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from .handle import ModelHandle
 
 
-@dataclass
+@dataclass(eq=False)
 class RunningPhase:
     """check: raises to cancel. streamed_bytes: copied so far. partial: why a component isn't whole, by its name.
 
-    handles: those that the phase uses; outer: the phase around it in the same request.
+    handles: those that the phase uses; outer: the phase around it in the same request. begun: whether it does, or
+    may. beside: all that run on the thread on which it began.
     """
 
     check: Callable[[], None]
@@ -23,6 +24,8 @@ class RunningPhase:
     partial: dict[str, dict[str, object]] = field(default_factory=dict)
     handles: tuple[ModelHandle, ...] = ()
     outer: RunningPhase | None = None
+    begun: bool = False
+    beside: list[RunningPhase] = field(default_factory=list)
 
     def all_handles(self) -> set[ModelHandle]:
         """The handles of this phase and of those around it."""
@@ -35,13 +38,14 @@ _thread = threading.local()
 
 def begin(phase: RunningPhase) -> None:
     """Make `phase` the one that runs on this thread. Phases nest, and may end in any order: generators hold some."""
-    _phases().append(phase)
+    phase.beside = _phases()
+    phase.beside.append(phase)
 
 
 def end(phase: RunningPhase) -> None:
-    """The phase runs no more, if it did on this thread."""
-    phases = _phases()
-    phases[:] = [other for other in phases if other is not phase]
+    """The phase runs no more, if it did; another thread than its own may say so."""
+    if phase in phase.beside:
+        phase.beside.remove(phase)
 
 
 def phase() -> RunningPhase | None:

@@ -69,6 +69,12 @@ def extent_bytes(tensor: Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the tensor is no more than its bytes, dtype, shape and strides, so that it can lie in a block."""
+    bytes_only = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    return bytes_only and type(tensor.data) is Tensor
+
+
 def raw_bytes(tensor: Tensor) -> Tensor:
     """The memory of `tensor`, from its first element to its last, as uint8; shares it."""
     size_bytes = extent_bytes(tensor)
@@ -262,7 +268,7 @@ class WeightGroup:
         if untouched and not entry.host.is_meta:
             if rewritten or not entry.is_parameter:
                 with torch.inference_mode(entry.host.is_inference()):
-                    entry.host.copy_(placed)
+                    _distinct(entry.host).copy_(_distinct(placed))
             host = entry.host
         else:
             copied = _copy_with_strides(placed) if untouched else current.detach().to("cpu", copy=True)
@@ -270,6 +276,14 @@ class WeightGroup:
         if placed.grad is not None:
             host.grad = placed.grad.to("cpu")
         return host
+
+
+def _distinct(tensor: Tensor) -> Tensor:
+    """The tensor without the repetitions of an expanded one."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def _copy_with_strides(tensor: Tensor) -> Tensor:
@@ -285,6 +299,18 @@ def is_placed(tensor: Tensor) -> bool:
 def shape_of(tensor: Tensor) -> Tensor:
     """The tensor's shape, strides and dtype on torch's meta device."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def inner_tensors(tensor: Tensor) -> list[Tensor]:
+    """What a tensor of another kind than torch's own consists of, as far as it says so; else itself."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else ()
+    return [getattr(tensor, name) for name in names] or [tensor]
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

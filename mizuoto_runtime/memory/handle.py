@@ -25,6 +25,7 @@ from .usage import EXPECTED_RUNS, Usage
 if TYPE_CHECKING:
     from torch import nn
 
+    from .current import RunningPhase
     from .pinning import Pins
 
 MARKS = ("fixed", *EXPECTED_RUNS)
@@ -72,7 +73,7 @@ class ModelHandle:
         self._sizes: tuple[int, int] | None = None
         self._known_bytes = 0
         self._owning: frozenset[int] | None = None
-        self._users = 0
+        self._users: set[RunningPhase] = set()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():
@@ -81,12 +82,12 @@ class ModelHandle:
     @property
     def busy(self) -> bool:
         """Whether a phase is using the handle now."""
-        return self._users > 0
+        return bool(self._users)
 
     @property
     def kept(self) -> bool:
         """Whether another phase uses the handle as it is placed now, so that it mustn't change."""
-        return self._users > 1 and self.allotment is not None
+        return len(self._users) > 1 and self.allotment is not None
 
     def is_on(self, device: Device) -> bool:
         """Whether something of the handle is on `device`."""
@@ -314,16 +315,17 @@ class ModelHandle:
         with self.lock:
             return self.residence.drop_host_copies() if self.residence is not None and self.whole else 0
 
-    def enter(self) -> None:
+    def enter(self, phase: RunningPhase) -> None:
         """A phase begins to use the handle; it doesn't yield until `leave`."""
         with self.lock:
-            self._users += 1
+            self._users.add(phase)
 
-    def leave(self, clock: int) -> None:
-        """A phase that used the handle has ended, at this time of the manager's clock."""
+    def leave(self, phase: RunningPhase, clock: int) -> None:
+        """If that phase used the handle, it has ended, at this time of the manager's clock."""
         with self.lock:
-            self._users -= 1
-            self.last_used = clock
+            if phase in self._users:
+                self.last_used = clock
+                self._users.discard(phase)
 
     def drop_copies(self) -> None:
         """Forget the copies in the slots, as before and after a CUDA graph's capture, which must do every copy anew."""

@@ -98,7 +98,7 @@ class ModelManager:
     def begin(self, phase: RunningPhase, memory_bytes: int, device: Device) -> None:
         """Keep the phase's handles on `device`, whole or in part, with room for `memory_bytes` beside them.
 
-        `end` must follow, unless this fails. On a CPU without simulation nothing moves and nothing is counted (P6). An
+        `end` must follow, also if this fails. On a CPU without simulation nothing moves and nothing is counted (P6). An
         estimate never refuses; only an allocation that really fails is an error, NotEnoughMemory.
         """
         handles = phase.handles
@@ -114,34 +114,30 @@ class ModelManager:
         current.begin(phase)
 
     def end(self, phase: RunningPhase, device: Device) -> None:
-        """The phase uses its handles no more: they may yield."""
-        current.end(phase)
-        self._leave(phase, device)
+        """The phase uses its handles no more: they may yield. What was broken off may be done again."""
+        try:
+            current.end(phase)
+            self._clock += 1
+            for handle in phase.handles:
+                handle.leave(phase, self._clock)
+            if phase.begun and not device.plain:
+                self.host.ended(phase.handles, device)
+        finally:
+            self._turns.ended(phase)
 
     def _begin_on(self, device: Device, phase: RunningPhase, memory_bytes: int) -> None:
         try:
             self._turns.take(phase.handles, memory_bytes, device, phase, self._policy().wait_seconds)
             self._use(phase)
-            try:
-                self._place(phase.handles, memory_bytes, device, phase)
-            except BaseException:
-                self._leave(phase, device)
-                raise
+            self._place(phase.handles, memory_bytes, device, phase)
         finally:
             self._turns.give_back(phase)
 
     def _use(self, phase: RunningPhase) -> None:
+        phase.begun = True
         for handle in phase.handles:
-            handle.enter()
+            handle.enter(phase)
         self._turns.begun(phase)
-
-    def _leave(self, phase: RunningPhase, device: Device) -> None:
-        self._clock += 1
-        for handle in phase.handles:
-            handle.leave(self._clock)
-        if not device.plain:
-            self.host.ended(phase.handles, device)
-        self._turns.ended(phase)
 
     def give_way(self, size_bytes: int, device: str) -> int:
         """Let idle handles on `device` go, in their order, until `size_bytes` are freed; returns the bytes (Y1, Y3)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,13 +61,14 @@ class PhaseContext:
         A block that is never left, as in a generator that nobody asks again, ends with the phase. `step` tells the
         phase's blocks apart when their working memory is measured.
         """
-        return Block(self, tuple(handles), memory, step)
+        return Block(self, tuple(dict.fromkeys(handles)), memory, step)
 
     def close(self) -> None:
         """The phase is over: end the blocks of `use` that were never left."""
-        for block in reversed(self._open):
-            self._note(block.running.handles)
-            block.end()
+        with ExitStack() as ending:
+            for block in self._open:
+                ending.callback(block.end)
+                ending.callback(self._note, block.running.handles)
 
     def _take_over(self, running: RunningPhase) -> None:
         self._streamed_bytes += running.streamed_bytes
@@ -162,33 +165,40 @@ class Block:
         ctx, manager = self._ctx, self._ctx.manager
         ctx.check()
         self._device = device = manager.device
-        self.running = RunningPhase(ctx.check, handles=self._handles, outer=current.phase())
         self._key = key = manager.working.key(ctx.id, self._step, self._handles, device, self._memory_bytes)
+        self.running = RunningPhase(ctx.check, handles=self._handles, outer=current.phase())
         try:
+            ctx._open.append(self)
             manager.begin(self.running, manager.working.needed_bytes(key, self._memory_bytes), device)
+            if key is not None:
+                self._measurement = manager.working.meter.start(device)
         except BaseException:
-            ctx._take_over(self.running)
+            self.end()
             raise
-        ctx._open.append(self)
-        if key is not None:
-            self._measurement = manager.working.meter.start(device)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None and self in self._ctx._open:
-            self._ctx._note(self._handles)
-        self.end(well=kind is None)
+        try:
+            if kind is None and self in self._ctx._open:
+                self._ctx._note(self._handles)
+        finally:
+            self.end(well=kind is None)
 
     def end(self, *, well: bool = False) -> None:
-        """Leave the block, unless it was left; what it took is learnt if that was `well`."""
+        """Leave the block, unless it was left; what it took is learnt if that was `well`.
+
+        If that is broken off, it can be done again: `PhaseContext.close` does.
+        """
         if self not in self._ctx._open:
             return
-        self._ctx._open.remove(self)
-        manager, measurement = self._ctx.manager, self._measurement
-        if measurement is not None and self._key is not None:
-            manager.working.learn(self._key, measurement, self._memory_bytes, well=well)
-        manager.end(self.running, self._device)
-        self._ctx._take_over(self.running)
-        self.running.handles = ()
+        manager, measurement, self._measurement = self._ctx.manager, self._measurement, None
+        try:
+            if measurement is not None and self._key is not None:
+                manager.working.learn(self._key, measurement, self._memory_bytes, well=well)
+        finally:
+            manager.end(self.running, self._device)
+            self._ctx._take_over(self.running)
+            self.running.handles = ()
+            self._ctx._open.remove(self)
 
 
 class _Attempt:
@@ -197,7 +207,7 @@ class _Attempt:
     def __init__(self, ctx: PhaseContext, generators: Sequence[Generator]) -> None:
         self._ctx = ctx
         self._states = [(generator, generator.get_state()) for generator in generators]
-        self._notes = dict(ctx.applied), list(ctx.warnings)
+        self._notes = deepcopy(ctx.applied), list(ctx.warnings)
 
     def run(
         self, step: str, handles: Sequence[ModelHandle], fn: Callable[[], Result], memory: int
@@ -206,7 +216,7 @@ class _Attempt:
         for generator, state in self._states:
             generator.set_state(state)
         applied, warnings = self._notes
-        self._ctx.applied, self._ctx.warnings = dict(applied), list(warnings)
+        self._ctx.applied, self._ctx.warnings = deepcopy(applied), list(warnings)
         try:
             with self._ctx.use(handles, memory, step=step):
                 return fn()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from . import current
 from .absent import absent_weight
 from .device import Device
 from .gates import CountedUnit, GatheredUnit, StreamedUnit, UnitGate
-from .group import Absent, Entry, WeightGroup, moved
+from .group import Absent, Entry, WeightGroup, inner_tensors, moved
 from .intercept import answer, guard, intercept, release
 from .pinning import Pins
 from .streamer import Streamer
@@ -30,6 +30,7 @@ class Residence:
         self.loaded_bytes = 0
         self.streamed_bytes = 0
         self.opaque_placed = False
+        self._opaque_charge: Tensor | None = None
         self._absent: Absent = absent_weight if device.strict else None
         self._placed: list[Unit] = []
         self._gates: dict[str, UnitGate] = {}
@@ -61,10 +62,13 @@ class Residence:
             self._place_opaque(division.opaque)
 
     def _place_opaque(self, entries: list[Entry]) -> None:
+        is_played = bool(entries) and self.device.torch_device.type == "cpu"  # where they stay what they are
+        charge = self.device.allocate(opaque_bytes(entries)) if is_played else None
         tensors = [moved(entry.host, self.device.torch_device) for entry in entries]
         for entry, tensor in zip(entries, tensors, strict=True):
             entry.hang(tensor)
         self.opaque_placed = True
+        self._opaque_charge = charge
         self.loaded_bytes += opaque_bytes(entries)
 
     def make_resident(self, unit: Unit, *, keep_host: bool) -> None:
@@ -159,6 +163,7 @@ class Residence:
                 entry.hang(entry.host)
             freed += opaque_bytes(self.division.opaque)
             self.opaque_placed = False
+        self._opaque_charge = None
         self.loaded_bytes = 0
         return freed
 
@@ -199,4 +204,4 @@ class Residence:
 
 def opaque_bytes(entries: list[Entry]) -> int:
     """Bytes of tensors of other kinds than torch's own."""
-    return sum(entry.host.nbytes for entry in entries)
+    return sum(inner.nbytes for entry in entries for inner in inner_tensors(entry.host))

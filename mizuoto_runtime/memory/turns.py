@@ -19,7 +19,7 @@ class Turns:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # a generator that is collected here ends its phase
         self._placing: dict[int, Device] = {}
         self._held: dict[int, set[ModelHandle]] = {}
         self._begun: dict[int, RunningPhase] = {}
@@ -55,10 +55,10 @@ class Turns:
             self._begun[id(phase)] = phase
 
     def ended(self, phase: RunningPhase) -> None:
-        """The phase uses its handles no more: others may go on."""
+        """The phase uses its handles no more, or never did: others may go on."""
         with self._changed:
             self._begun.pop(id(phase), None)
-            self._tell()
+        self.give_back(phase)
 
     def _tell(self) -> None:
         if self._held:
@@ -87,7 +87,7 @@ class Turns:
     def _is_blocked(
         self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device, phase: RunningPhase
     ) -> bool:
-        if device in self._placing.values():
+        if device in tuple(self._placing.values()):
             return True
         others = self._others(phase, device)
         if not others or others <= set[ModelHandle]().union(*self._held.values()):
@@ -97,5 +97,5 @@ class Turns:
     def _others(self, phase: RunningPhase, device: Device) -> set[ModelHandle]:
         """What other requests use of `device`."""
         mine = phase.all_handles()
-        used = {handle for other in self._begun.values() for handle in other.handles}
+        used = {handle for other in tuple(self._begun.values()) for handle in other.handles}
         return {handle for handle in used - mine if handle.held_bytes and handle.is_on(device)}

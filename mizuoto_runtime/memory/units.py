@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm
 
 from .absent import in_ram
-from .group import Entry, Place, WeightGroup, extent_bytes, is_placed, shape_of
+from .group import Entry, Place, WeightGroup, extent_bytes, is_placed, is_plain, shape_of
 from .intercept import original_class
 
 MIN_UNIT_BYTES = 1 << 20
@@ -153,7 +153,8 @@ def _join(name: str, key: str) -> str:
 
 
 def _size_bytes(module: nn.Module) -> int:
-    return sum(extent_bytes(parameter) for parameter in module.parameters())
+    weights = (in_ram(parameter) for parameter in module.parameters())
+    return sum(extent_bytes(weight) for weight in weights if is_plain(weight))
 
 
 def _tensors(module: nn.Module, stays: Callable[[nn.Module], bool]) -> dict[int, _Found]:
@@ -176,9 +177,8 @@ def _note(
     found: dict[int, _Found], name: str, tensor: Tensor, place: Place, owner: nn.Module, is_parameter: bool
 ) -> None:
     if id(tensor) not in found:
-        plain = type(tensor.data) is Tensor and not tensor.is_sparse
         host = shape_of(tensor) if is_placed(tensor) else tensor
-        found[id(tensor)] = _Found(id(tensor), Entry(name, host, [], is_parameter), [], plain)
+        found[id(tensor)] = _Found(id(tensor), Entry(name, host, [], is_parameter), [], is_plain(tensor))
     found[id(tensor)].entry.places.append(place)
     found[id(tensor)].owners.append(owner)
 

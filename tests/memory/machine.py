@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             assert device.free_bytes() >= 0
             assert device.peak_bytes <= device.size_bytes
         for held in self.held:
-            assert held.handle._users == sum(held in phase.held for phase in self.open)
+            assert len(held.handle._users) == sum(held in phase.held for phase in self.open)
             assert held.handle.loaded_bytes <= held.handle.size_bytes
             if held.handle.busy:
                 assert held.handle.device_name == self.host.name

@@ -131,6 +131,9 @@ class Quantised(Tensor):
         plain = torch.utils._pytree.tree_map(lambda each: each.floats() if isinstance(each, cls) else each, args)
         return func(*plain, **(kwargs or {}))
 
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["values", "scale"], None
+
     def floats(self) -> Tensor:
         return self.values.to(self.scale.dtype) * self.scale
 
@@ -142,12 +145,51 @@ def test_trap_20_tensors_of_another_kind_move_with_what_is_inside() -> None:
         layer.weight = nn.Parameter(Quantised(values, torch.tensor(0.01)), requires_grad=False)
     expected = output(module)
     handle = ModelHandle("h", module, "sequence")
+    assert handle.fixed_bytes == FIXED + 2 * (WIDTH * WIDTH + 4 + 4 * WIDTH)
     rig = Rig(handle.minimum_bytes(1) + 1)
     for _ in range(2):
         with rig.context().use([handle], 0):
             assert torch.equal(output(module), expected)
             assert isinstance(module.layers[0].weight, Quantised)
+            assert rig.device.held_bytes() == handle.held_bytes > handle.fixed_bytes
         handle.unload()
+        assert rig.device.held_bytes() == 0
+
+
+ODD_TENSORS: dict[str, Callable[[], Tensor]] = {
+    "conjugate": lambda: torch.randn(9, 5, dtype=torch.complex64).conj(),
+    "imaginary part of a conjugate": lambda: torch.randn(9, 5, dtype=torch.complex64).conj().imag,
+    "expanded": lambda: torch.arange(5.0).expand(9, 5),
+    "every other column": lambda: torch.randn(9, 10)[:, ::2],
+    "sparse": lambda: torch.eye(9).to_sparse(),
+    "empty": lambda: torch.empty(0, 5),
+    "a number": lambda: torch.tensor(3.0),
+}
+
+
+@pytest.mark.parametrize("host_copies", ["on", "off"])
+@pytest.mark.parametrize("what", ["buffer", "parameter"])
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+def test_trap_20_tensors_that_are_more_than_their_bytes_keep_their_numbers(
+    kind: str, what: str, host_copies: str
+) -> None:
+    module = Tiny(layers(2)).eval().requires_grad_(False)
+    odd = ODD_TENSORS[kind]()
+    if what == "buffer":
+        module.register_buffer("odd", odd)
+    else:
+        module.odd = nn.Parameter(odd, requires_grad=False)
+    expected = odd.to_dense().resolve_conj().resolve_neg().clone()
+    handle = ModelHandle("h", module, "sequence")
+    for size_bytes in (handle.size_bytes, handle.minimum_bytes(1), handle.size_bytes):
+        rig = Rig(size_bytes, host_copies=host_copies)
+        with rig.context().use([handle], 0):
+            assert torch.equal(module.odd.to_dense(), expected)
+            assert rig.device.held_bytes() == handle.held_bytes
+        handle.unload()
+        assert rig.device.held_bytes() == 0
+    handle.replace(module)
+    assert torch.equal(module.odd.to_dense(), expected)
 
 
 def test_trap_20_weights_made_in_inference_mode_stream_in_and_out_of_it() -> None:

@@ -266,6 +266,21 @@ def test_trap_15_a_generator_made_inside_the_attempt_starts_anew() -> None:
     assert ctx.applied == {"notes": [3], "oom_retries": 2}
 
 
+def test_trap_15_notes_from_before_a_failed_attempt_are_as_they_were() -> None:
+    rig, handle = Rig(1 << 30), long()
+    ctx, attempts = rig.context(), list[int]()
+    ctx.applied["tiles"] = [1]
+
+    def attempt() -> None:
+        attempts.append(1)
+        ctx.applied["tiles"].append(2)  # type: ignore[attr-defined]
+        if len(attempts) < 2:
+            raise MemoryError("again")
+
+    ctx.run("step", [handle], attempt, 0)
+    assert ctx.applied["tiles"] == [1, 2]
+
+
 def test_trap_15_a_fallback_that_runs_out_too_is_one_clear_error() -> None:
     rig, handle = Rig(2 * SIZE, oom_fallback=True), component()
     ctx = rig.context()

@@ -68,6 +68,19 @@ class Api:
     def models(self) -> dict[str, Any]:
         return {model["id"]: model for model in self.get("/runtime")["models"]}
 
+    def saved(self) -> list[str]:
+        return [item["name"] for item in self.get("/settings")["settings"] if item["source"] == "saved"]
+
+    def reset(self) -> None:
+        """Once nothing runs: let go of all models, and take all settings back."""
+        deadline_s = time.monotonic() + 60
+        while any(model["busy"] for model in self.models().values()):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        for model_id in self.models():
+            self.send("POST", f"/models/{model_id}/unload")
+        self.send("PATCH", "/settings", dict.fromkeys(self.saved()))
+
 
 @pytest.fixture(scope="module")
 def simulated(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
@@ -83,19 +96,9 @@ def simulated(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def api(simulated: ComfyServer) -> Iterator[Api]:
     """Nothing is loaded, all settings are as they were."""
     made = Api(simulated.url)
-    deadline_s = time.monotonic() + 60
-    while any(model["busy"] for model in made.models().values()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    for model_id in made.models():
-        made.send("POST", f"/models/{model_id}/unload")
-    made.send("PATCH", "/settings", dict.fromkeys(_saved(made)))
+    made.reset()
     yield made
     simulated.check()
-
-
-def _saved(api: Api) -> list[str]:
-    return [item["name"] for item in api.get("/settings")["settings"] if item["source"] == "saved"]
 
 
 @pytest.fixture
@@ -160,7 +163,7 @@ def test_a_setting_of_the_environment_is_locked(api: Api) -> None:
 def test_a_bad_setting_is_refused_with_a_reason(api: Api, body: dict[str, object], message: str) -> None:
     status, _, told = api.error("PATCH", "/settings", body)
     assert status == 400 and message in told
-    assert _saved(api) == []
+    assert api.saved() == []
 
 
 def test_a_model_is_moved_and_let_go_of(api: Api, comfy: ComfyClient) -> None:
@@ -179,7 +182,7 @@ def test_a_model_is_pinned_and_unpinned(api: Api, comfy: ComfyClient) -> None:
     assert api.send("POST", f"/models/{PIPER}/pin")["models"][0]["pinned"]
     assert api.get("/runtime")["memory"]["policy"]["pinned_models"] == [PIPER]
     assert not api.send("POST", f"/models/{PIPER}/unpin")["models"][0]["pinned"]
-    assert _saved(api) == []
+    assert api.saved() == []
 
 
 @pytest.mark.parametrize(

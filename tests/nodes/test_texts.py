@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LANGUAGES = ("en", "zh")
-FILES = ("main.json", "nodeDefs.json")
+FILES = ("main.json", "nodeDefs.json", "settings.json")
 
 
 def locale(language: str, name: str) -> dict:
@@ -38,10 +38,14 @@ def nodes(pack_module: Callable[[str], ModuleType]) -> tuple:
     return pack_module("nodes.declare").node_declarations(specs)
 
 
-def test_english_follows_from_the_declarations(texts: ModuleType, nodes: tuple) -> None:
+def test_english_follows_from_the_declarations(
+    texts: ModuleType, nodes: tuple, pack_module: Callable[[str], ModuleType]
+) -> None:
     advice = "run: python3 locales/update.py"
     assert locale("en", "nodeDefs.json") == texts.node_defs(nodes), advice
     assert locale("en", "main.json") == texts.main_texts(nodes), advice
+    settings = pack_module("mizuoto_runtime.settings").SETTINGS
+    assert locale("en", "settings.json") == texts.setting_texts(settings), advice
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -113,6 +117,12 @@ def test_every_help_page_belongs_to_a_node(nodes: tuple) -> None:
     assert {path.relative_to(docs).as_posix() for path in docs.rglob("*") if path.is_file()} == expected
 
 
-def test_there_is_no_script(nodes: tuple) -> None:
+def test_the_panel_has_the_same_texts_in_every_language() -> None:
+    script = (ROOT / "web" / "texts.js").read_text(encoding="utf-8")
+    keys = [re.findall(r"(?m)^        (\w+): ", part) for part in re.split(r"(?m)^    (?:en|zh): \{$", script)[1:]]
+    assert len(keys) == len(LANGUAGES) and keys[0] == keys[1] and len(keys[0]) > 20
+
+
+def test_scripts_lie_beside_the_help_pages_only() -> None:
     """ComfyUI loads every .js file below the web folder into the page."""
-    assert not list((ROOT / "web").rglob("*.js"))
+    assert {path.parent for path in (ROOT / "web").rglob("*.js")} == {ROOT / "web"}

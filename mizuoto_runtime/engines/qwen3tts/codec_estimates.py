@@ -11,10 +11,10 @@ from typing import cast
 
 import torch
 
+from ...audio.mel import HOP
 from .codec_decoder import CHUNK_FRAMES, CONTEXT_FRAMES, CodecDecoder
 from .codec_encoder import JOINED, CodecEncoder, tile_samples
 from .codec_vocoder import Stage
-from .mel import HOP
 from .speaker_encoder import SpeakerEncoder
 
 CONVNEXT_LIVE = 13

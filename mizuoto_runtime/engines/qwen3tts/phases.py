@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...audio.join import Joiner
+from ...audio.mel import slaney_log_mel
 from ...errors import InputError
 from ...library import ModelFiles
 from ...loader import Loader
@@ -20,7 +21,6 @@ from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
 from .codec_estimates import decoder_bytes, encoder_bytes, speaker_bytes
 from .config import GenerationOptions, Qwen3TtsConfig
-from .mel import log_mel
 from .reference import prepare_reference
 from .speaker_encoder import SpeakerEncoder
 from .speech import Codes, Speech, write_codes
@@ -90,7 +90,7 @@ def voice_from_audio(
 def _x_vector(ctx: PhaseContext, handle: ModelHandle, samples: Tensor) -> Tensor:
     module = handle.module
     assert isinstance(module, SpeakerEncoder)
-    mel = log_mel(samples, module.config.mel)
+    mel = slaney_log_mel(samples, module.config.mel)
     if len(mel) < module.least_frames:
         raise InputError(f"the reference has {len(mel)} mel frames, {module.least_frames} are needed; make it longer")
 

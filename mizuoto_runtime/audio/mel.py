@@ -1,4 +1,4 @@
-"""The log mel spectrogram that the speaker encoder reads.
+"""Log mel spectrograms of 24 kHz sound, with a window of 1024 and a hop of 256, as BigVGAN's training code has them.
 
 Slaney's mel scale and areas (Auditory Toolbox, version 2, Interval Research, 1998), as librosa's defaults have them.
 """
@@ -27,18 +27,18 @@ _KNEE_MEL = _KNEE_HZ / _LINEAR_HZ
 _LOG_STEP = math.log(6.4) / 27
 
 
-def log_mel(samples: Tensor, bands: int) -> Tensor:
+def slaney_log_mel(samples: Tensor, bands: int) -> Tensor:
     """samples: float32 (length) at 24 kHz on the CPU, over 384 → float32 (length // 256, bands)."""
     edge = (WINDOW - HOP) // 2
     padded = functional.pad(samples[None, None], (edge, edge), mode="reflect")[0]
     spectrum = torch.stft(padded, WINDOW, HOP, window=torch.hann_window(WINDOW), center=False, return_complex=True)
     magnitudes = (torch.view_as_real(spectrum).square().sum(-1) + MAGNITUDE_EPSILON).sqrt()
-    mel = torch.matmul(mel_filters(bands), magnitudes)
+    mel = torch.matmul(slaney_filters(bands), magnitudes)
     return mel.clamp(min=LOWEST).log()[0].T
 
 
 @functools.lru_cache(maxsize=4)
-def mel_filters(bands: int) -> Tensor:
+def slaney_filters(bands: int) -> Tensor:
     """Triangles of equal area, float32 (bands, bins); rounded to float32 before they are scaled, as librosa does."""
     bins_hz = np.linspace(0, RATE_HZ / 2, 1 + WINDOW // 2)
     edges_hz = _to_hz(np.linspace(_to_mel(LOWEST_HZ), _to_mel(HIGHEST_HZ), bands + 2))

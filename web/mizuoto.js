@@ -1,0 +1,44 @@
+// @ts-check
+/** What the pack adds to ComfyUI's page. */
+
+import { app } from "../../scripts/app.js";
+import { Panel } from "./panel.js";
+import { SettingsDialog } from "./settings.js";
+import { textsOf } from "./texts.js";
+
+/** @type {Panel | null} */
+let panel = null;
+
+function addStyles() {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = new URL("./panel.css", import.meta.url).href;
+    document.head.append(link);
+}
+
+app.registerExtension({
+    name: "mizuoto.panel",
+    async setup() {
+        addStyles();
+        const texts = textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
+        app.extensionManager.registerSidebarTab({
+            id: "mizuoto",
+            icon: "pi pi-volume-up",
+            title: texts("title"),
+            tooltip: texts("tooltip"),
+            type: "custom",
+            render: (/** @type {HTMLElement} */ root) => {
+                panel?.destroy();
+                const place = document.createElement("div");
+                place.style.cssText = "padding: 12px; height: 100%; overflow-y: auto; box-sizing: border-box";
+                root.replaceChildren(place);
+                panel = new Panel(place, texts);
+            },
+            destroy: () => {
+                panel?.destroy();
+                panel = null;
+            },
+        });
+        await new SettingsDialog(app, texts).add().catch((error) => console.warn("mizuoto:", error));
+    },
+});

@@ -1,0 +1,99 @@
+// @ts-check
+/** The runtime's settings in ComfyUI's own dialog. They are kept by the pack's server; what it refuses is put back. */
+
+import { fetchSettings, patchSettings } from "./api.js";
+
+/** @typedef {import("./api.js").Setting} Setting */
+/** @typedef {(key: string, values?: Record<string, string>) => string} Texts */
+
+const PREFIX = "Mizuoto.";
+const GROUPS = { compute: "Memory", engines: "Engines" };
+
+/** What the dialog shows of a value: lists and numbers that may be empty are texts. @param {Setting} setting */
+function shown({ value, type }) {
+    if (type === "names") return /** @type {string[]} */ (value).join(", ");
+    if (type === "optional_integer") return value === null ? "" : String(value);
+    return value;
+}
+
+/**
+ * What the server is told of a value in the dialog.
+ * @param {Setting} setting
+ * @param {unknown} value
+ */
+function told({ type }, value) {
+    if (type === "names") {
+        const names = String(value).split(",").map((name) => name.trim());
+        return names.filter(Boolean);
+    }
+    if (type !== "optional_integer") return value;
+    const text = String(value).trim();
+    if (!text) return null;
+    return /^-?\d+$/.test(text) ? Number(text) : text;
+}
+
+/** @param {Setting} setting */
+function widget({ type, choices, low, high, locked }) {
+    const attrs = { ...(locked ? { disabled: true } : {}) };
+    if (type === "choice") return { type: "combo", options: choices, attrs };
+    if (type === "boolean") return { type: "boolean", attrs };
+    if (type === "integer") return { type: "number", attrs: { ...attrs, min: low, max: high, useGrouping: false } };
+    return { type: "text", attrs };
+}
+
+export class SettingsDialog {
+    /**
+     * @param {any} app
+     * @param {Texts} texts
+     */
+    constructor(app, texts) {
+        this.app = app;
+        this.texts = texts;
+        /** @type {Map<string, Setting>} */
+        this.known = new Map();
+    }
+
+    /** Adds every setting that makes sense there, with the server's value. */
+    async add() {
+        for (const setting of await fetchSettings()) {
+            const group = /** @type {Record<string, string>} */ (GROUPS)[setting.name.split(".")[0]];
+            if (!group) continue;
+            this.known.set(setting.name, setting);
+            const [first, second] = [this.texts("title"), setting.label];
+            this.app.ui.settings.addSetting({
+                id: PREFIX + setting.name,
+                name: setting.label,
+                tooltip: setting.locked ? `${setting.help} (${setting.lock_reason})` : setting.help,
+                category: [first, group, second],
+                defaultValue: shown({ ...setting, value: setting.default }),
+                onChange: (/** @type {unknown} */ value, /** @type {unknown} */ before) => {
+                    if (before !== undefined) void this.changed(setting.name, value);
+                },
+                ...widget(setting),
+            });
+            await this.put(setting);
+        }
+    }
+
+    /** Shows what the server has, also where ComfyUI remembers another value. @param {Setting} setting */
+    async put(setting) {
+        const store = this.app.extensionManager.setting;
+        if (store.get(PREFIX + setting.name) !== shown(setting)) await store.set(PREFIX + setting.name, shown(setting));
+    }
+
+    /**
+     * @param {string} name
+     * @param {unknown} value
+     */
+    async changed(name, value) {
+        const before = /** @type {Setting} */ (this.known.get(name));
+        if (value === shown(before)) return;
+        try {
+            for (const setting of await patchSettings({ [name]: told(before, value) })) this.known.set(setting.name, setting);
+        } catch (error) {
+            const detail = error instanceof Error ? error.message : String(error);
+            this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
+        }
+        await this.put(/** @type {Setting} */ (this.known.get(name)));
+    }
+}
