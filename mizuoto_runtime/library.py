@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -128,7 +129,7 @@ def _models_below(folder: Path, spec: EngineSpec) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < MAX_DEPTH else []
         if spec.layout.kind == "file":
             yield from (Path(current) / name for name in sorted(files) if _is_model(name, spec))
-        elif spec.layout.marker in files:
+        elif fnmatch.filter(files, spec.layout.marker):
             folders[:] = []
             yield Path(current)
 

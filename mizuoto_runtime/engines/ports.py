@@ -11,7 +11,7 @@ from .spec import AUDIO, MODEL, TEXT, EngineSpec, Phase, Port
 
 
 def port_values(spec: EngineSpec, phase: Phase, inputs: Mapping[str, object]) -> dict[str, object]:
-    """The bare value of every input port but the model, None for an optional one that isn't connected."""
+    """The bare value of every input port but the model, None for an optional one that isn't connected, or blank."""
     ports = {port.name: port for port in phase.takes if port.type != MODEL}
     for name in inputs:
         if name not in ports:
@@ -38,7 +38,7 @@ def artifacts(
 
 
 def _value(spec: EngineSpec, phase: Phase, port: Port, value: object) -> object:
-    if value is None:
+    if value is None or (port.optional and isinstance(value, str) and not value.strip()):
         if port.optional:
             return None
         raise InputError(f"{spec.label} {phase.label} needs the input {port.name!r}: {port.tooltip}")

@@ -191,7 +191,7 @@ class Layout:
     """How an installed model looks below `<models root>/<engine id>/`.
 
     `file`: each file that ends in `suffix` is a model, with companions named `<file><companion>`.
-    `folder`: each folder that holds a file named `marker` is a model.
+    `folder`: each folder that holds a file whose name fits `marker`, with * for any characters, is a model.
     `builtin`: nothing is installed; the variants are all there is.
     """
 

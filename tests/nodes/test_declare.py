@@ -23,6 +23,12 @@ NODE_IDS = {
     "MizuotoQwen3TTSTalker",
     "MizuotoQwen3TTSDecode",
     "MizuotoQwen3TTSOptions",
+    "MizuotoF5TTSModel",
+    "MizuotoF5TTSReference",
+    "MizuotoF5TTSSample",
+    "MizuotoF5TTSEditSpeech",
+    "MizuotoF5TTSVocoder",
+    "MizuotoF5TTSOptions",
     "MizuotoDummyModel",
     "MizuotoDummyTones",
     "MizuotoDummyOptions",
@@ -87,11 +93,11 @@ def test_no_two_engines_share_a_socket_type(nodes: dict, specs: tuple) -> None:
 
 def test_speak_takes_every_engine(nodes: dict) -> None:
     speak = {item.id: item for item in nodes["MizuotoSpeak"].inputs}
-    assert list(speak) == ["model", "text", "seed", "voice", "reference", "reference_text", "options"]
-    assert speak["model"].types == ("MIZUOTO_PIPER_MODEL", "MIZUOTO_QWEN3TTS_MODEL", "MIZUOTO_DUMMY_MODEL")
-    options = ("MIZUOTO_PIPER_OPTIONS", "MIZUOTO_QWEN3TTS_OPTIONS", "MIZUOTO_DUMMY_OPTIONS")
-    assert speak["options"].types == options
-    assert speak["voice"].types == ("MIZUOTO_PIPER_VOICE", "MIZUOTO_QWEN3TTS_VOICE")
+    assert list(speak) == ["model", "text", "seed", "voice", "reference", "reference_text", "recording", "options"]
+    engines = ("PIPER", "QWEN3TTS", "F5TTS", "DUMMY")
+    assert speak["model"].types == tuple(f"MIZUOTO_{engine}_MODEL" for engine in engines)
+    assert speak["options"].types == tuple(f"MIZUOTO_{engine}_OPTIONS" for engine in engines)
+    assert speak["voice"].types == tuple(f"MIZUOTO_{engine}_VOICE" for engine in engines[:3])
     assert speak["voice"].optional and speak["options"].optional
 
 

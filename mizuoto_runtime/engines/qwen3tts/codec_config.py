@@ -11,7 +11,7 @@ import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .entries import MAX_LAYERS, Entry, read_json
+from ...weights.entries import MAX_LAYERS, Entry, read_json
 
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")

@@ -13,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ...errors import ModelFileError, ModelNotFound
+from ...weights.entries import Entry, read_json
 from .codec_config import CodecConfig, SpeakerConfig, parse_speaker_config, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import JOINED, CodecEncoder
 from .codec_vocoder import JOINED_FROM
-from .entries import Entry, read_json
 from .speaker_encoder import SpeakerEncoder
 
 WEIGHTS = "model.safetensors"

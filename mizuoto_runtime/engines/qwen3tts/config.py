@@ -13,7 +13,7 @@ from typing import Literal, cast
 from ...errors import InputError, UnknownName
 from ...lm.decoder import ACTIVATIONS, DecoderConfig
 from ...lm.sampling import Sampling
-from .entries import Entry, read_entry
+from ...weights.entries import Entry, read_entry
 
 ModelType = Literal["base", "custom_voice", "voice_design"]
 MODEL_TYPES = ("base", "custom_voice", "voice_design")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import MissingDependency, ModelFileError
-from .entries import Entry, read_entry
+from ...weights.entries import Entry, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ...errors import InputError, ModelFileError, UnknownName
+from ...weights.entries import read_entry
 from ...weights.store import replacing
 from .config import Qwen3TtsConfig
-from .entries import read_entry
 
 FORMAT = "mizuoto qwen3tts voice"
 VERSION = 1

@@ -8,7 +8,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-from ...errors import ModelFileError
+from ..errors import ModelFileError
 
 MAX_CONFIG_BYTES = 8 << 20
 MAX_SIZE = 1 << 20
