@@ -84,7 +84,7 @@ class Session:
         with self._lock:
             if key not in self._models:
                 self._forget(files.ref)
-                self._models[key] = _load(self.engines, files, self.manager)
+                self._models[key] = self._load(files)
             loaded = self._models[key]
             loaded.last_used_s = time.monotonic()
             self._models.move_to_end(key)
@@ -92,6 +92,14 @@ class Session:
                 self._models.popitem(last=False)
         self.relieve_ram()
         return loaded
+
+    def _load(self, files: ModelFiles) -> LoadedModel:
+        spec = self.engines.spec(files.ref.engine)
+        dtype = self.settings.text("compute.dtype")
+        loader = Loader(
+            spec, files.ref, self.manager.devices, self.manager.host.device(), "" if dtype == "auto" else dtype
+        )
+        return LoadedModel(self.engines.module(spec).load(files, loader), loader.handles)
 
     def close(self) -> None:
         """Let go of every loaded model."""
@@ -232,12 +240,6 @@ def _manager(settings: Settings, host: Host | None) -> ModelManager:
     folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
     calibration = Calibration(folder / "memory" / "calibration.json")
     return ModelManager(host, devices, lambda: policies(host.vram_mode() or "normal"), calibration)
-
-
-def _load(engines: Engines, files: ModelFiles, manager: ModelManager) -> LoadedModel:
-    spec = engines.spec(files.ref.engine)
-    loader = Loader(spec, files.ref, manager.devices, manager.host.device())
-    return LoadedModel(engines.module(spec).load(files, loader), loader.handles)
 
 
 def _call(

@@ -127,6 +127,12 @@ SETTINGS = (
         choices=("dynamic", "static"),
         help="how language models keep attention's keys and values; static may change results on a GPU",
     ),
+    Setting(
+        name="compute.dtype",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results",
+    ),
     Setting(name="compute.cuda_graphs", default=True, help="let engines replay CUDA graphs; NVIDIA and AMD only"),
     Setting(
         name="compute.cuda_allocator",

@@ -226,6 +226,17 @@ def test_shards_and_halves_load(tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in decoder.module.parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_request_may_choose_its_dtype(library: ModelLibrary, dtype: str) -> None:
+    session = Session(resolve({"compute.dtype": dtype}, {}), library)
+    output = speak(session, "base-small", reference=REFERENCE, reference_text="Hello.")
+    handles = session.open(session.find("qwen3tts", "base-small")).handles
+    found = {parameter.dtype for handle in handles for parameter in handle.module.parameters()}
+    assert found == {getattr(torch, dtype)}
+    assert output.meta["applied"] == {"dtype": dtype}
+    assert output.audio.samples.dtype == torch.float32 and output.audio.samples.std() > 1e-3
+
+
 def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "qwen3tts" / "one", "custom-small")
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
