@@ -21,7 +21,8 @@ Key = tuple[object, ...]
 class Models:
     """Loaded models, the least recently used first.
 
-    load: brings one from its files. most: how many may stay. is_pinned: whether one is the last to go.
+    load: brings one from its files. most: how many may stay. is_pinned: whether one is the last to go. form: the
+    settings that loading heeds; with others a model is loaded anew.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class Models:
         load: Callable[[ModelFiles], LoadedModel],
         most: Callable[[], int],
         is_pinned: Callable[[ModelRef], bool] = lambda ref: False,
+        form: Callable[[], str] = str,
     ) -> None:
         self._load = load
         self._most = most
         self._is_pinned = is_pinned
+        self._form = form
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._lock = threading.Lock()
         self._loading = threading.Lock()
@@ -43,7 +46,7 @@ class Models:
 
     def open(self, files: ModelFiles) -> LoadedModel:
         """The loaded model; loaded once for all threads, and again if its files have changed."""
-        key = (*files.ref, *files.identity())
+        key = (*files.ref, self._form(), *files.identity())
         with self._loading:
             model = self._touched(key)
             if model is None:

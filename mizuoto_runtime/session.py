@@ -70,6 +70,7 @@ class Session:
             self._load,
             lambda: self.settings.integer("compute.max_resident_models"),
             lambda ref: ref in self.manager.policy.pinned_models,
+            lambda: self.settings.text("compute.dtype"),
         )
         self._jobs = JobSlots()
 
@@ -229,7 +230,10 @@ class Session:
 
     def _load(self, files: ModelFiles) -> LoadedModel:
         spec = self.engines.spec(files.ref.engine)
-        loader = Loader(spec, files.ref, self.manager.devices, self.manager.host.device())
+        dtype = self.settings.text("compute.dtype")
+        loader = Loader(
+            spec, files.ref, self.manager.devices, self.manager.host.device(), "" if dtype == "auto" else dtype
+        )
         loaded = LoadedModel(files.ref, self.engines.module(spec).load(files, loader), loader.handles)
         for handle in loaded.handles:
             LOG.debug("%s, %s: %s bytes", loaded.id, handle.name, f"{handle.size_bytes:,}")

@@ -167,6 +167,13 @@ SETTINGS = (
         help="how language models keep attention's keys and values; static may change results on a GPU",
     ),
     Setting(
+        name="compute.dtype",
+        label="Computation dtype",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results",
+    ),
+    Setting(
         name="compute.cuda_graphs",
         label="CUDA graphs",
         default=True,

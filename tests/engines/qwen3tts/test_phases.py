@@ -87,6 +87,28 @@ def test_a_damaged_voice_is_refused(tmp_path: Path) -> None:
         load_voice(tmp_path, "one")
 
 
+def test_a_voice_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    save_voice(Voice(kind="clone", x_vector=torch.tensor([1.0, float("nan")])), tmp_path, "one")
+    with pytest.raises(ModelFileError, match="'x_vector' isn't finite"):
+        load_voice(tmp_path, "one")
+
+
+def test_half_a_character_in_any_text_is_refused(session: Session) -> None:
+    for model, option in (("design-large", "description"), ("custom-large", "instruct")):
+        with pytest.raises(InputError, match="surrogate pair"):
+            speak(session, model, **{option: "a\ud800"})
+    voice = Voice(kind="clone", x_vector=torch.ones(24), codes=torch.zeros(16, 3, dtype=torch.long), text="\udfff")
+    with pytest.raises(InputError, match="surrogate pair"):
+        speak(session, "base-small", voice=Artifact("MIZUOTO_QWEN3TTS_VOICE", voice, ()))
+
+
+def test_a_prompt_beyond_what_the_model_takes_is_refused(session: Session) -> None:
+    with pytest.raises(InputError, match=r"positions, the model takes 32,768: \d+ tokens of text, \d\d,\d{3} of the"):
+        speak(session, "design-large", description="a " * 40_000)
+    with pytest.raises(InputError, match="let split_tokens split the text"):
+        speak(session, "custom-small", text="a " * 40_000, split_tokens=0)
+
+
 def test_a_batch_of_recordings_gives_the_voice_of_its_first(session: Session) -> None:
     batch = Audio(torch.stack([torch.zeros(2, 8_000), REFERENCE.samples.expand(2, -1)]), 24_000)
     alone = voice_of(session, "base-small", "voice_from_audio", {"reference": REFERENCE}).value
@@ -204,6 +226,17 @@ def test_shards_and_halves_load(tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in decoder.module.parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_request_may_choose_its_dtype(library: ModelLibrary, dtype: str) -> None:
+    session = Session(resolve({"compute.dtype": dtype}, {}), library)
+    output = speak(session, "base-small", reference=REFERENCE, reference_text="Hello.")
+    handles = session.open(session.find("qwen3tts", "base-small")).handles
+    found = {parameter.dtype for handle in handles for parameter in handle.module.parameters()}
+    assert found == {getattr(torch, dtype)}
+    assert output.meta["applied"] == {"dtype": dtype}
+    assert output.audio.samples.dtype == torch.float32 and output.audio.samples.std() > 1e-3
+
+
 def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "qwen3tts" / "one", "custom-small")
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
@@ -226,5 +259,10 @@ def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
     refused(r"model\.safetensors: truncated")
     write_checkpoint(folder, "custom-small")
-    (folder / "merges.txt").unlink()
+    merges = folder / "merges.txt"
+    for size_bytes in (0, 9, merges.stat().st_size // 2, merges.stat().st_size - 2):
+        merges.write_bytes(merges.read_bytes()[:size_bytes])
+        refused(r"merges\.txt: ends before the merge that makes|vocab\.json: not the vocabulary of merges\.txt")
+        write_checkpoint(folder, "custom-small")
+    merges.unlink()
     refused(r"merges\.txt: there is no such file")
