@@ -151,3 +151,22 @@ def test_whoever_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join(20)
     assert done == ["first", "second", "third"]
+
+
+def test_partial_handles_give_way_before_whole_ones_that_were_used_earlier() -> None:
+    rig = Rig(3 * SIZE - 2 * UNIT)
+    whole, partial, third = component("a"), component("b"), component("c")
+    for handle in (whole, partial):
+        with rig.context().use([handle], 0):
+            pass
+    assert partial.partially_unload(UNIT) == UNIT
+    with rig.context().use([third], 0):
+        assert third.whole and whole.whole
+        assert partial.held_bytes == SIZE - 2 * UNIT
+
+
+def test_a_limit_is_for_all_that_the_process_holds() -> None:
+    rig, first, second = Rig(8 * SIZE, limit_bytes=2 * SIZE - UNIT), component("a"), component("b")
+    with rig.context().use([first], 0), rig.context().use([second], 0):
+        assert first.whole and not second.whole
+        assert rig.device.held_bytes() <= 2 * SIZE - UNIT
