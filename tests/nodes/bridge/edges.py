@@ -1,4 +1,4 @@
-"""Scenarios 6, 8, 12: errors and frees at a bad moment; 16, 17, 19, 20, 22: other ways in, threads, a plain CPU."""
+"""Scenarios 2, 5, 6, 8, 12: what comes at a bad moment; 16, 17, 19, 20, 22: other ways in, threads, a plain CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ from mizuoto_runtime.memory.manager import ModelManager
 from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.policy import VramPolicy
 
-from .rig import FAKE, SIZE_BYTES, UNIT_BYTES, bridge, component, fake_device, given, needs, parameters, told_extra
+from .rig import (
+    FAKE,
+    SIZE_BYTES,
+    UNIT_BYTES,
+    UNITS,
+    Layers,
+    bridge,
+    component,
+    fake_device,
+    given,
+    needs,
+    parameters,
+    told_extra,
+)
 
 
 def failing(error: BaseException) -> Callable[..., int]:
@@ -24,6 +37,26 @@ def failing(error: BaseException) -> Callable[..., int]:
         raise error
 
     return fail
+
+
+def scenario_02_other_weights_in_a_handle_are_an_entry_of_their_size() -> None:
+    with fake_device(8 * SIZE_BYTES) as rig:
+        handle = component("h")
+        rig.run(handle)
+        handle.replace(Layers(7, UNITS + 4).eval().requires_grad_(False))
+        rig.check_books()
+        expected = handle.module(given())
+        assert torch.equal(rig.run(handle), expected)
+        assert rig.entries == [handle.entry]
+        assert handle.entry.model_size() == handle.entry.loaded_size() == SIZE_BYTES + 4 * UNIT_BYTES
+
+
+def scenario_05_a_fraction_of_a_byte_more_is_a_unit_more() -> None:
+    with fake_device(4 * SIZE_BYTES) as rig:
+        handle = component("h")
+        rig.run(handle)
+        mm.free_memory(rig.free_bytes + UNIT_BYTES + 0.5, FAKE)
+        assert handle.held_bytes == SIZE_BYTES - 2 * UNIT_BYTES and rig.entries == [handle.entry]
 
 
 def scenario_06_an_error_while_comfyuis_own_model_gives_way_is_the_requests_and_the_books_stay_true() -> None:
@@ -88,6 +121,14 @@ def scenario_16_room_in_ram_on_every_device() -> None:
         assert rig.device.held_bytes() == 0
         assert torch.equal(rig.run(handle), expected)
         rig.check_books()
+
+
+def scenario_16_a_phase_that_runs_keeps_its_copies_in_ram() -> None:
+    with fake_device(4 * SIZE_BYTES, host_copies="on") as rig:
+        handle = component("h")
+        with rig.phase(handle):
+            assert handle.entry.partially_unload_ram(1 << 40) == 0 and handle.host_copy_bytes > 0
+        assert handle.entry.partially_unload_ram(1 << 40) == SIZE_BYTES and handle.host_copy_bytes == 0
 
 
 def scenario_17_unloading_another_model_and_its_clones() -> None:
