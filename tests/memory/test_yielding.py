@@ -151,3 +151,49 @@ def test_whoever_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join(20)
     assert done == ["first", "second", "third"]
+
+
+def test_partial_handles_give_way_before_whole_ones_that_were_used_earlier() -> None:
+    rig = Rig(3 * SIZE - 2 * UNIT)
+    whole, partial, third = component("a"), component("b"), component("c")
+    for handle in (whole, partial):
+        with rig.context().use([handle], 0):
+            pass
+    assert partial.partially_unload(UNIT) == UNIT
+    with rig.context().use([third], 0):
+        assert third.whole and whole.whole
+        assert partial.held_bytes == SIZE - 2 * UNIT
+
+
+def test_a_limit_is_for_all_that_the_process_holds() -> None:
+    rig, first, second = Rig(8 * SIZE, limit_bytes=2 * SIZE - UNIT), component("a"), component("b")
+    with rig.context().use([first], 0), rig.context().use([second], 0):
+        assert first.whole and not second.whole
+        assert rig.device.held_bytes() <= 2 * SIZE - UNIT
+
+
+def test_the_allocators_cache_is_emptied_after_somebody_gave_way_or_memory_ran_out_only() -> None:
+    rig, first, second = Rig(SIZE + UNIT // 2), component("a"), component("b")
+    emptied = list[int]()
+    rig.device.empty_cache = lambda: emptied.append(1)  # type: ignore[method-assign]
+    for _ in range(3):
+        with rig.context().use([first], 0):
+            pass
+    assert emptied == []
+    with rig.context().use([second], 0):
+        assert emptied == [1]
+    rig.manager.after_oom([second])
+    assert emptied == [1, 1]
+
+
+def test_what_the_allocator_kept_is_reason_enough_to_run_again() -> None:
+    rig, handle, failures = Rig(SIZE, mode="none"), component("h"), [MemoryError("fragments")]
+    expected = run(handle)
+
+    def attempt() -> torch.Tensor:
+        if failures:
+            raise failures.pop()
+        return run(handle)
+
+    rig.device.cached_bytes = lambda: 1  # type: ignore[method-assign]
+    assert torch.equal(rig.context().run("step", [handle], attempt, 0), expected)
