@@ -154,6 +154,16 @@ def test_two_threads_load_a_model_once_and_the_oldest_goes() -> None:
     assert ([model.ref.model for model in models], loaded) == (["a", "c"], ["a", "b", "c"])
 
 
+def test_a_model_is_loaded_anew_with_other_settings_that_loading_heeds() -> None:
+    forms = ["auto"]
+    models = Models(lambda files: LoadedModel(files.ref, None, []), lambda: 3, form=lambda: forms[-1])
+    files = Files(ModelRef("engine", "a"), None)
+    first = models.open(files)
+    forms.append("bfloat16")
+    second = models.open(files)
+    assert second is not first and list(models) == [second]
+
+
 def test_of_too_many_models_an_idle_one_goes_rather_and_a_pinned_one_last() -> None:
     most = 2
     models = Models(lambda files: LoadedModel(files.ref, None, []), lambda: most, lambda ref: ref.model == "pinned")
