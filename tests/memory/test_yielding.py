@@ -197,3 +197,14 @@ def test_what_the_allocator_kept_is_reason_enough_to_run_again() -> None:
 
     rig.device.cached_bytes = lambda: 1  # type: ignore[method-assign]
     assert torch.equal(rig.context().run("step", [handle], attempt, 0), expected)
+
+
+def test_a_pinned_models_copies_stay_where_ram_is_short() -> None:
+    rig = Rig(4 * SIZE, pinned_models=frozenset({KEPT}), host_copies="on")
+    pinned, other = component("a"), component("b")
+    pinned.model = KEPT
+    for handle in (pinned, other):
+        with rig.context().use([handle], 0):
+            pass
+    assert rig.manager.drop_host_copies(1 << 40) == other.size_bytes
+    assert pinned.host_copy_bytes == SIZE and other.host_copy_bytes == 0
