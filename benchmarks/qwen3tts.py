@@ -38,6 +38,7 @@ from mizuoto_runtime.lm.decoder import DecoderConfig
 from mizuoto_runtime.lm.products import lay_out_in_blocks
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.seeds import generator
+from mizuoto_runtime.weights.pages import give_back_pages
 from tests.memory.live_bytes import LiveBytes
 
 MB = 1_000_000
@@ -240,16 +241,13 @@ def grown_bytes(decoder: DecoderConfig, prompt: int, new: int, kind: CacheKind) 
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory before, and at most while loading and then reading all weights.
-
-    What was copied into blocks counts twice then, until the system wants the file's pages back.
-    """
+    """In a process of its own: resident memory before, and at most while loading and then reading all weights."""
     config = read_config(folder)
     checkpoint = Checkpoint(folder)
     before = resident_peak_bytes()
     talker = empty_talker(config)
     checkpoint.fill(talker, "talker.", lambda name: name, checkpoint.dtype("talker."))
-    lay_out_in_blocks(talker.code_predictor.model.layers)
+    give_back_pages(lay_out_in_blocks(talker.code_predictor.model.layers))
     loaded = resident_peak_bytes()
     for parameter in talker.parameters():
         parameter.view(torch.int16).max()

@@ -72,14 +72,20 @@ class BlockedProjection(nn.Module):
         return bags.view(blocks, len(x), block)
 
 
-def lay_out_in_blocks(module: nn.Module) -> None:
-    """Let every `Projection` in `module` be a `BlockedProjection`, where that is faster on this CPU."""
+def lay_out_in_blocks(module: nn.Module) -> list[Tensor]:
+    """Let every `Projection` in `module` be a `BlockedProjection`, where that is faster on this CPU.
+
+    Returns the weights that were copied for it, which the module no longer needs.
+    """
+    copied: list[Tensor] = []
     if torch.backends.cpu.get_cpu_capability() not in FAST_BAGS:
-        return
+        return copied
     for part in list(module.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, Projection) and _gains(child.weight):
                 setattr(part, name, BlockedProjection.of(child))
+                copied.append(child.weight)
+    return copied
 
 
 def _gains(weight: Tensor) -> bool:

@@ -17,6 +17,7 @@ from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
 from ...types import Audio
+from ...weights.pages import give_back_pages
 from .codec_config import CodecConfig
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
@@ -63,7 +64,7 @@ def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
     assert files.path is not None
     loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
     if loader.device == "cpu":
-        lay_out_in_blocks(loaded.talker.code_predictor.model.layers)
+        give_back_pages(lay_out_in_blocks(loaded.talker.code_predictor.model.layers))
     talker = loader.handle("talker", loaded.talker)
     talker.mark(loaded.talker.model.text_embedding, "gather")
     talker.mark(loaded.talker.code_predictor, "hot")
