@@ -33,9 +33,12 @@ from mizuoto_runtime.engines.qwen3tts.generate import Writer
 from mizuoto_runtime.engines.qwen3tts.prompt import Request, build_prompt
 from mizuoto_runtime.engines.qwen3tts.talker import Talker
 from mizuoto_runtime.engines.qwen3tts.text import TextIds
-from mizuoto_runtime.lm.cache import peak_bytes, position_bytes
+from mizuoto_runtime.lm.cache import CacheKind, new_cache, peak_bytes, position_bytes
+from mizuoto_runtime.lm.decoder import DecoderConfig
+from mizuoto_runtime.lm.products import lay_out_in_blocks
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.seeds import generator
+from tests.memory.live_bytes import LiveBytes
 
 MB = 1_000_000
 LAYERS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rope_theta": 1_000_000}
@@ -130,6 +133,7 @@ def speed(dtype: torch.dtype, frames: int, rounds: int) -> None:
     weights = random_weights(talker, dtype)
     talker.load_state_dict(weights, assign=True)
     theirs = upstream(weights)
+    lay_out_in_blocks(talker.code_predictor.model.layers)
     runs: dict[str, Callable[[], Tensor]] = {
         "upstream": lambda: run_upstream(theirs, frames),
         "ours": lambda: run_ours(config, talker, frames),
@@ -208,22 +212,44 @@ def least(talker: Talker, size: str) -> None:
 
 
 def keys(config: Qwen3TtsConfig) -> None:
-    """What is reserved for a text of 40 tokens against what the keys and values take at their largest."""
+    """What is reserved for keys and values of a text of 40 tokens against what they take at their largest, measured."""
     decoder, prompt, new = config.talker.decoder, 64, 16 * 40 + 64
     each = position_bytes(decoder.kv_heads, decoder.head_dim, torch.bfloat16)
-    for kind in ("dynamic", "static"):
-        reserved = talker_bytes(config.talker, prompt, new, kind, torch.bfloat16)  # type: ignore[arg-type]
-        taken = peak_bytes(each, decoder.layers, prompt + new, kind, 1)  # type: ignore[arg-type]
-        print(f"  {kind}: {reserved / MB:.0f} MB reserved, keys and values {taken / MB:.0f} MB at most")
+    kinds: tuple[CacheKind, ...] = ("dynamic", "static")
+    for kind in kinds:
+        reserved = talker_bytes(config.talker, prompt, new, kind, torch.bfloat16)
+        estimated = peak_bytes(each, decoder.layers, prompt + new, kind, 1)
+        measured = grown_bytes(decoder, prompt, new, kind)
+        print(
+            f"  {kind}: {reserved / MB:.0f} MB reserved in all; keys and values {estimated / MB:.0f} MB estimated, "
+            f"{measured / MB:.0f} MB measured, ratio {estimated / measured:.2f}"
+        )
+
+
+def grown_bytes(decoder: DecoderConfig, prompt: int, new: int, kind: CacheKind) -> int:
+    """The most bytes that a cache takes while a prompt and then one position after another are added."""
+    shape = (1, decoder.kv_heads, 1, decoder.head_dim)
+    first = torch.zeros(shape, dtype=torch.bfloat16).expand(-1, -1, prompt, -1)
+    one = first[:, :, :1]
+    with torch.no_grad(), LiveBytes() as live:
+        cache = new_cache(kind, decoder.layers)
+        for added in (first, *[one] * new):
+            for layer in range(decoder.layers):
+                cache.append(layer, added, added)
+    return live.peak_bytes
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory before, and at most while loading and then reading all weights."""
+    """In a process of its own: resident memory before, and at most while loading and then reading all weights.
+
+    What was copied into blocks counts twice then, until the system wants the file's pages back.
+    """
     config = read_config(folder)
     checkpoint = Checkpoint(folder)
     before = resident_peak_bytes()
     talker = empty_talker(config)
     checkpoint.fill(talker, "talker.", lambda name: name, checkpoint.dtype("talker."))
+    lay_out_in_blocks(talker.code_predictor.model.layers)
     loaded = resident_peak_bytes()
     for parameter in talker.parameters():
         parameter.view(torch.int16).max()

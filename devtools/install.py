@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import packages
+from . import packages, typescript
 from .paths import REQUIREMENTS, ROOT, STATE, VENV
 from .stamp import Stamp, digest, exclusive
 from .tree import Tree, find_tree
@@ -74,4 +74,5 @@ def ensure(comfyui: Path | None, *, test_tools: bool = False) -> Tree:
         _install_tree(tree)
         if test_tools:
             _install_test_tools()
+            typescript.install(STAMP)
     return tree

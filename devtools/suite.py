@@ -1,4 +1,4 @@
-"""`dev.py test`: lint, types and tests. All three run; any failure makes the exit code non-zero."""
+"""`dev.py test`: lint, types and tests. All run; any failure makes the exit code non-zero."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import browser, install
+from . import browser, install, typescript
 from .errors import DevError
 from .paths import ROOT
 from .process import run
@@ -40,7 +40,7 @@ def run_suite(pytest_arguments: list[str], comfyui: Path | None = None) -> int:
     tree = install.ensure(comfyui, test_tools=True)
     python_path = os.pathsep.join(filter(None, (str(tree.packages), os.environ.get("PYTHONPATH"))))
     environment = {"COMFYUI_PATH": str(tree.root), "PYTHONPATH": python_path, **_browser_environment()}
-    clean = [_check("ruff", "check"), _check("mypy")]
+    clean = [_check("ruff", "check"), _check("mypy"), typescript.check()]
     print(f"== pytest with ComfyUI {tree.version}", flush=True)
     selection = [] if any(map(_selects_tests, pytest_arguments)) else ["tests"]
     code = run([sys.executable, "-m", "pytest", *pytest_arguments, *selection], cwd=ROOT, env=environment)

@@ -26,7 +26,20 @@ def describe(spec: EngineSpec, library: ModelLibrary) -> dict[str, Any]:
         },
         "components": [{"name": part.name, "kind": part.kind, "tooltip": part.tooltip} for part in spec.components],
         "phases": [_phase(spec, phase) for phase in spec.phases],
-        "models": [{"id": name, "installed": name in installed} for name in library.known(spec)],
+        "models": [_model(spec, name, name in installed) for name in library.known(spec)],
+    }
+
+
+def _model(spec: EngineSpec, name: str, installed: bool) -> dict[str, Any]:
+    """A model: whether it can be fetched, what that takes in bytes, and whether its licence has to be accepted."""
+    variant = next((variant for variant in spec.variants if variant.id == name), None)
+    return {
+        "id": name,
+        "installed": installed,
+        "fetchable": variant is not None and bool(variant.files),
+        "size_bytes": sum(file.size_bytes for file in variant.files) if variant is not None else 0,
+        "licence": variant.licence if variant is not None else "",
+        "restricts": variant is not None and variant.restricts,
     }
 
 

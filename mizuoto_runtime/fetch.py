@@ -35,6 +35,10 @@ class FetchFailed(MizuotoError):
     """A model couldn't be downloaded; the message says why, and what to do."""
 
 
+class LicenceNotAccepted(MizuotoError):
+    """A model whose licence forbids some uses, and nobody has said yes to it."""
+
+
 class _Interrupted(Exception):
     """The connection broke; what came so far is kept."""
 
@@ -44,28 +48,47 @@ def fetch(
     variant_id: str,
     library: ModelLibrary,
     *,
+    accepts_licence: bool = False,
     endpoint: str | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Download a published model into the library unless it is there already; returns its path.
 
+    accepts_licence: the user has accepted the licence; LicenceNotAccepted where that is needed and wasn't given.
     endpoint: the address of a mirror that takes the place of HUGGING_FACE. progress: told the bytes of all files.
     check: called for every block; it raises to cancel. UnknownName lists the published models; FetchFailed for a wrong
     answer, a wrong digest, a full disk or a broken connection; the next call goes on where this one stopped.
     """
-    variant = _published(spec, variant_id)
+    variant = fetchable(spec, variant_id, accepts_licence=accepts_licence)
     folder = _folder(spec, variant, library)
     receiver = _Receiver(variant, progress, check)
+    entries: list[tuple[Path, Path]] = []
     for file in sorted(variant.files, key=lambda file: _is_entry(file, spec.layout)):
         target = folder / _checked_path(file.path)
         url = file_url(file, endpoint)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            receiver.obtain(file, url, target)
+            received = receiver.obtain(file, url, target)
+            if _is_entry(file, spec.layout):
+                entries.append((received, target))
+            else:
+                received.replace(target)
         except OSError as error:
             raise FetchFailed(f"{target} can't be written: {error.strerror or error}") from error
+    _unveil(entries)
     return folder if spec.layout.kind == "folder" else folder / f"{variant.id}{spec.layout.suffix}"
+
+
+def fetchable(spec: EngineSpec, variant_id: str, *, accepts_licence: bool) -> Variant:
+    """The published model, if it may be downloaded; errors as in `fetch`."""
+    variant = _published(spec, variant_id)
+    if variant.restricts and not accepts_licence:
+        raise LicenceNotAccepted(
+            f"{variant.id} has a licence that forbids some uses: {variant.licence}. Read it where the model is "
+            "published; if your use is allowed, accept it (--accept-licence) and fetch again"
+        )
+    return variant
 
 
 def file_url(file: ModelFile, endpoint: str | None = None) -> str:
@@ -106,8 +129,17 @@ def _folder(spec: EngineSpec, variant: Variant, library: ModelLibrary) -> Path:
     return installed.parent if installed else library.folder(spec)
 
 
+def _unveil(entries: list[tuple[Path, Path]]) -> None:
+    """Give the received files their names, the outermost first: what lies below a model's folder is no model."""
+    for received, target in sorted(entries, key=lambda entry: len(entry[1].parts)):
+        try:
+            received.replace(target)
+        except OSError as error:
+            raise FetchFailed(f"{target} can't be written: {error.strerror or error}") from error
+
+
 def _is_entry(file: ModelFile, layout: Layout) -> bool:
-    """Whether the library takes this file as the sign that the model is there."""
+    """Whether the library takes a file of that name as the sign that a model is there."""
     if layout.kind == "folder":
         return PurePosixPath(file.path).name == layout.marker
     return file.path.endswith(layout.suffix)
@@ -131,16 +163,17 @@ class _Receiver:
         self._total_bytes = sum(file.size_bytes for file in variant.files)
         self._finished_bytes = 0
 
-    def obtain(self, file: ModelFile, url: str, target: Path) -> None:
-        """See to it that `target` is `file`, whole and right."""
+    def obtain(self, file: ModelFile, url: str, target: Path) -> Path:
+        """`file`, whole and right: `target` if it is there, else what is to become `target`."""
+        received = target
         if target.exists():
             _check_existing(file, target)
         else:
-            part = target.with_name(target.name + ".part")
-            self._receive(file, url, part)
-            part.replace(target)
+            received = target.with_name(target.name + ".part")
+            self._receive(file, url, received)
         self._finished_bytes += file.size_bytes
         self._tell(0)
+        return received
 
     def _receive(self, file: ModelFile, url: str, part: Path) -> None:
         problem = ""
@@ -153,7 +186,7 @@ class _Receiver:
             except _Interrupted as interruption:
                 problem = str(interruption)
                 continue
-            if _digest_is_right(file, part):
+            if digest_is_right(file, part):
                 return
             part.unlink()
             problem = f"its {_digest_name(file)} digest differs from the published one"
@@ -196,7 +229,7 @@ def _size(path: Path) -> int:
 
 
 def _check_existing(file: ModelFile, target: Path) -> None:
-    if not _digest_is_right(file, target):
+    if not digest_is_right(file, target):
         raise FetchFailed(
             f"{target} exists, but isn't the published file ({_size(target):,} bytes; published are "
             f"{file.size_bytes:,}). Rename it to keep it, or remove it, then fetch again"
@@ -215,7 +248,8 @@ def _digest_name(file: ModelFile) -> str:
     return "sha256" if file.sha256 else "md5"
 
 
-def _digest_is_right(file: ModelFile, path: Path) -> bool:
+def digest_is_right(file: ModelFile, path: Path) -> bool:
+    """Whether the file at `path` has the published size and content."""
     if _size(path) != file.size_bytes:
         return False
     digest = hashlib.new(_digest_name(file), usedforsecurity=False)

@@ -99,15 +99,14 @@ class ModelLibrary:
             return ModelFiles(ModelRef(spec.id, name), installed[name], variant, spec.layout.companions)
         if variant is None:
             raise UnknownName(f"{spec.label} model", name, self.known(spec))
-        if not variant.files:
+        command = f", or run in {PACK}: {self._fetch_command(spec, name)}" if variant.files else ""
+        if variant.repository:
             raise ModelNotFound(
                 f"the {spec.label} model {name!r} isn't installed. Download all files of {variant.repository} from "
-                f"huggingface.co or modelscope.cn into {self.folder(spec) / name}"
+                f"huggingface.co or modelscope.cn into {self.folder(spec) / name}{command}"
             )
-        raise ModelNotFound(
-            f"the {spec.label} model {name!r} isn't installed. Put {_file_names(variant)} into {self.folder(spec)}, "
-            f"or run in {PACK}: {self._fetch_command(spec, name)}"
-        )
+        files = f"{_file_names(variant)} into {self.folder(spec)}"
+        raise ModelNotFound(f"the {spec.label} model {name!r} isn't installed. Put {files}{command}")
 
     def _fetch_command(self, spec: EngineSpec, name: str) -> str:
         root = f"paths.models={self.roots[0]}"

@@ -23,11 +23,14 @@ class Loader:
     """Makes a handle of each component of `model` that the engine declares.
 
     devices: `devices.pin_to_cpu(module)` keeps a part of a component off every device; before its handle is made.
+    device: where the model will run, as torch names it. dtype: what the user wants it to compute in, "" for as stored.
     """
 
     spec: EngineSpec
     model: ModelRef
     devices: DeviceService
+    device: str = "cpu"
+    dtype: str = ""
     handles: list[ModelHandle] = field(default_factory=list)
 
     def handle(self, component: str, module: nn.Module) -> ModelHandle:

@@ -54,10 +54,12 @@ def _memory(reports: Sequence[PhaseReport]) -> dict[str, object]:
         for name, component in report.memory.components.items():
             components[report.engine, report.model, name] = component
     partial = {name: dict(why) for report in reports for name, why in report.memory.partial.items()}
+    peaks = [report.memory.peak_bytes for report in reports if report.memory.peak_bytes is not None]
     return {
         "streamed_mb": _megabytes(sum(report.memory.streamed_bytes for report in reports)),
         "loaded_mb": _megabytes(sum(component.loaded_bytes for component in components.values())),
         "size_mb": _megabytes(sum(component.size_bytes for component in components.values())),
+        **({"peak_mb": _megabytes(max(peaks))} if peaks else {}),
         **({"partial": partial} if partial else {}),
     }
 

@@ -19,11 +19,23 @@ Key = tuple[object, ...]
 
 
 class Models:
-    """Loaded models, the least recently used first. load: brings one from its files. most: how many may stay."""
+    """Loaded models, the least recently used first.
 
-    def __init__(self, load: Callable[[ModelFiles], LoadedModel], most: Callable[[], int]) -> None:
+    load: brings one from its files. most: how many may stay. is_pinned: whether one is the last to go. form: the
+    settings that loading heeds; with others a model is loaded anew.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[ModelFiles], LoadedModel],
+        most: Callable[[], int],
+        is_pinned: Callable[[ModelRef], bool] = lambda ref: False,
+        form: Callable[[], str] = str,
+    ) -> None:
         self._load = load
         self._most = most
+        self._is_pinned = is_pinned
+        self._form = form
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._lock = threading.Lock()
         self._loading = threading.Lock()
@@ -34,13 +46,14 @@ class Models:
 
     def open(self, files: ModelFiles) -> LoadedModel:
         """The loaded model; loaded once for all threads, and again if its files have changed."""
-        key = (*files.ref, *files.identity())
+        key = (*files.ref, self._form(), *files.identity())
         with self._loading:
             model = self._touched(key)
             if model is None:
                 self.drop(files.ref)
                 model = self._load(files)
                 self._enter(key, model)
+        self._drop_too_many()
         return model
 
     def drop(self, ref: ModelRef) -> bool:
@@ -76,8 +89,16 @@ class Models:
         with self._lock:
             model.last_used_s = time.monotonic()
             self._loaded[key] = model
-            dropped = [self._loaded.popitem(last=False) for _ in range(len(self._loaded) - self._most())]
+
+    def _drop_too_many(self) -> None:
+        with self._lock:
+            dropped = [self._loaded.pop(self._first_to_go()) for _ in range(len(self._loaded) - self._most())]
         del dropped  # outside the lock: a model's end may take a while
+
+    def _first_to_go(self) -> Key:
+        """The model to let go of for the one that was opened last: rather an idle one, and a pinned one last."""
+        *others, _ = self._loaded.items()
+        return min(others, key=lambda item: (self._is_pinned(item[1].ref), item[1].busy))[0]
 
     def _drop_where(self, goes: Callable[[LoadedModel], bool]) -> int:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,9 +64,14 @@ class Session:
         self.engines = engines
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
-        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode))
+        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode, os.environ))
         self.manager = self._manager(host)
-        self.models = Models(self._load, lambda: self.settings.integer("compute.max_resident_models"))
+        self.models = Models(
+            self._load,
+            lambda: self.settings.integer("compute.max_resident_models"),
+            lambda ref: ref in self.manager.policy.pinned_models,
+            lambda: self.settings.text("compute.dtype"),
+        )
         self._jobs = JobSlots()
 
     def apply(self, settings: Settings) -> None:
@@ -159,9 +165,9 @@ class Session:
             PhaseId(files.ref.engine, files.ref.model, phase.id),
         )
         ctx.check()
+        model = self.open(files)
         if self.manager.host.serves:
             self.unload_idle()
-        model = self.open(files)
         started = time.perf_counter()
         try:
             with model.running(), self._job(ctx):
@@ -177,9 +183,14 @@ class Session:
                 applied=dict(ctx.applied),
                 warnings=tuple(ctx.warnings),
             )
-        except NotEnoughMemory:
+        except Exception as error:
+            if not self.manager.host.is_out_of_memory(error):
+                raise
+            ctx.close()
             self.manager.release_after_oom()
-            raise
+            if isinstance(error, NotEnoughMemory):
+                raise
+            raise NotEnoughMemory(f"{phase.label}: {error}; shorten the text, or free memory of the device") from error
         finally:
             ctx.close()
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
@@ -219,7 +230,10 @@ class Session:
 
     def _load(self, files: ModelFiles) -> LoadedModel:
         spec = self.engines.spec(files.ref.engine)
-        loader = Loader(spec, files.ref, self.manager.devices)
+        dtype = self.settings.text("compute.dtype")
+        loader = Loader(
+            spec, files.ref, self.manager.devices, self.manager.host.device(), "" if dtype == "auto" else dtype
+        )
         loaded = LoadedModel(files.ref, self.engines.module(spec).load(files, loader), loader.handles)
         for handle in loaded.handles:
             LOG.debug("%s, %s: %s bytes", loaded.id, handle.name, f"{handle.size_bytes:,}")

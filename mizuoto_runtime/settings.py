@@ -80,7 +80,7 @@ class Setting:
             return self.check(WORDS.get(text.strip().lower(), text), source)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text.strip()
         return self.check(value, source)
 
@@ -167,6 +167,13 @@ SETTINGS = (
         help="how language models keep attention's keys and values; static may change results on a GPU",
     ),
     Setting(
+        name="compute.dtype",
+        label="Computation dtype",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results",
+    ),
+    Setting(
         name="compute.cuda_graphs",
         label="CUDA graphs",
         default=True,
@@ -194,7 +201,7 @@ SETTINGS = (
         default=20,
         low=0,
         high=1 << 20,
-        help="a model that is idle for longer is let go of when the next run starts; 0: never",
+        help="a server, ComfyUI too, lets go of a model that is idle for longer when the next run starts; 0: never",
     ),
     Setting(
         name="compute.gpu_jobs",

@@ -22,7 +22,10 @@ class ModelRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Audio:
-    """Sound. samples: (channels, length) float32 on the CPU, nominally within -1 … 1; rate_hz: samples a second."""
+    """Sound. samples: (channels, length) float32 on the CPU, nominally within -1 … 1; rate_hz: samples a second.
+
+    An input that takes several recordings may get (clips, channels, length).
+    """
 
     samples: Tensor
     rate_hz: int
@@ -72,13 +75,15 @@ class ComponentMemory:
 class MemoryReport:
     """What one phase held and moved on the device that it ran on (R1).
 
-    partial: per component that wasn't whole, why not, and the figures weighed.
+    partial: per component that wasn't whole, why not, and the figures weighed. peak_bytes: the most that its weights,
+    their slots and, where the device tells, its working memory took at once; None on a plain CPU.
     """
 
     device: str
     components: Mapping[str, ComponentMemory] = field(default_factory=dict)
     streamed_bytes: int = 0
     partial: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,7 @@ from .adapter import Core, load_device, reserve_beside
 from .pins import PinBooks
 
 if TYPE_CHECKING:
+    from ..mizuoto_runtime.downloads import DownloadFacts, Downloads
     from ..mizuoto_runtime.memory.handle import ModelHandle
     from ..mizuoto_runtime.memory.pinning import PinHost
     from ..mizuoto_runtime.session import Session
@@ -237,7 +239,15 @@ class Served:
         from ..mizuoto_runtime.runtime import runtime_facts
 
         running = session()
-        return {**runtime_facts(running), "memory": running.manager.facts()}
+        return {
+            **runtime_facts(running),
+            "memory": running.manager.facts(),
+            "settings": {
+                name: {"value": running.settings.values[name], "source": source}
+                for name, source in running.settings.sources.items()
+                if name.startswith("compute.")
+            },
+        }
 
     def doctor(self) -> dict[str, Any]:
         from ..mizuoto_runtime.doctor import examine
@@ -257,6 +267,45 @@ class Served:
 
     def offload(self, ref: ModelRef) -> None:
         session().offload(ref)
+
+    def downloads(self) -> Downloads:
+        return _downloads()
+
+
+@cache
+def _downloads() -> Downloads:
+    from ..mizuoto_runtime.downloads import Downloads
+
+    return Downloads(_fetch, DownloadTeller().tell)
+
+
+def _fetch(
+    ref: ModelRef, accepts_licence: bool, progress: Callable[[Progress], None], check: Callable[[], None]
+) -> None:
+    from ..mizuoto_runtime.engines.registry import engine_spec
+    from ..mizuoto_runtime.fetch import fetch
+
+    endpoint = os.environ.get("HF_ENDPOINT")
+    spec = engine_spec(ref.engine)
+    fetch(
+        spec, ref.model, library(), accepts_licence=accepts_licence, endpoint=endpoint, progress=progress, check=check
+    )
+
+
+class DownloadTeller:
+    """Tells the open pages of downloads, of their progress a few times a second only."""
+
+    def __init__(self) -> None:
+        self._told_s = 0.0
+
+    def tell(self, download: DownloadFacts) -> None:
+        now_s = time.monotonic()
+        going_on = download["state"] == "running" and download["done_bytes"] > 0
+        server = _server()
+        if server is None or (going_on and now_s - self._told_s < ANNOUNCE_INTERVAL_S):
+            return
+        self._told_s = now_s
+        server.send_sync("mizuoto.download", dict(download))
 
 
 def register_routes() -> None:

@@ -21,6 +21,7 @@ from .wire import (
     phase_inputs,
     phase_options,
     phase_outputs,
+    phase_ui,
     speak_options,
     writable,
     writable_errors,
@@ -89,7 +90,7 @@ class PhaseNode(DeclaredNode):
             made = session.run_phase(files, phase.id, inputs, options, values.get("seed", 0), bridge.callbacks())
         finally:
             bridge.announce(now=True)
-        return io.NodeOutput(*phase_outputs(phase, made))
+        return io.NodeOutput(*phase_outputs(phase, made), ui=phase_ui(phase, made))
 
 
 class OptionsNode(DeclaredNode):

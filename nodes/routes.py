@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from ..mizuoto_runtime.describe import describe
+from ..mizuoto_runtime.downloads import Downloads
 from ..mizuoto_runtime.engines.registry import all_engines, engine_spec
 from ..mizuoto_runtime.errors import (
     InputError,
@@ -26,8 +27,10 @@ from ..mizuoto_runtime.errors import (
     NotEnoughMemory,
     UnknownName,
 )
+from ..mizuoto_runtime.fetch import LicenceNotAccepted, fetchable
 from ..mizuoto_runtime.saved import SavedSettings
 from ..mizuoto_runtime.types import ModelRef
+from .declare import model_node_id
 from .prompt import AUDIO_NODE, SpeakBody, speak_prompt
 from .queue import QueueFailed, TimedOut, queued, spoken
 
@@ -53,6 +56,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ModelNotLoaded, 404),
     (ModelNotFound, 404),
     (ModelBusy, 409),
+    (LicenceNotAccepted, 403),
     (MissingDependency, 424),
     (TimedOut, 504),
     (QueueFailed, 502),
@@ -83,6 +87,8 @@ class Served(Protocol):
 
     def offload(self, ref: ModelRef) -> None: ...
 
+    def downloads(self) -> Downloads: ...
+
 
 def add_routes(table: web.RouteTableDef, served: Served) -> None:
     """Add all routes to a server's."""
@@ -92,6 +98,9 @@ def add_routes(table: web.RouteTableDef, served: Served) -> None:
     table.get(f"{ROOT}/engines")(_guarded(api.engines))
     table.get(f"{ROOT}/settings")(_guarded(api.settings))
     table.patch(f"{ROOT}/settings")(_guarded(api.change_settings))
+    table.get(f"{ROOT}/downloads")(_guarded(api.downloads))
+    table.post(f"{ROOT}/models/{{id}}/fetch")(_guarded(api.fetch))
+    table.delete(f"{ROOT}/models/{{id}}/fetch")(_guarded(api.cancel_fetch))
     table.post(f"{ROOT}/models/{{id}}/{{action}}")(_guarded(api.act))
     table.post(f"{ROOT}/speak")(_guarded(api.speak))
 
@@ -111,7 +120,7 @@ class _Api:
 
     def _described(self) -> list[dict[str, Any]]:
         library = self._served.library()
-        return [describe(spec, library) for spec in all_engines()]
+        return [{**describe(spec, library), "loader_node": model_node_id(spec)} for spec in all_engines()]
 
     async def settings(self, request: web.Request) -> web.Response:
         return _json({"settings": await asyncio.to_thread(self._served.saved().facts)})
@@ -120,6 +129,19 @@ class _Api:
         changes = await _body(request)
         await asyncio.to_thread(self._served.apply, changes)
         return await self.settings(request)
+
+    async def downloads(self, request: web.Request) -> web.Response:
+        return _json({"downloads": self._served.downloads().facts()})
+
+    async def fetch(self, request: web.Request) -> web.Response:
+        ref, body = _model_ref(request.match_info["id"]), await _body(request)
+        accepts = _flag(body, "accept_licence")
+        fetchable(engine_spec(ref.engine), ref.model, accepts_licence=accepts)
+        return _json(self._served.downloads().start(ref, accepts), status=202)
+
+    async def cancel_fetch(self, request: web.Request) -> web.Response:
+        self._served.downloads().cancel(_model_ref(request.match_info["id"]))
+        return await self.downloads(request)
 
     async def act(self, request: web.Request) -> web.Response:
         ref, action = _model_ref(request.match_info["id"]), request.match_info["action"]

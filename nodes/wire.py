@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..mizuoto_runtime.engines.spec import AUDIO, MODEL, TEXT, EngineSpec, Param, Phase, Port
 from ..mizuoto_runtime.errors import InputError, MizuotoError
@@ -45,26 +45,29 @@ def audio_to_comfy(audio: Audio) -> dict[str, object]:
     return {"waveform": audio.samples.unsqueeze(0), "sample_rate": audio.rate_hz}
 
 
-def audio_from_comfy(value: object) -> Audio:
-    """Audio (channels, length) of an AUDIO with one clip; InputError says what is wrong with another value."""
+def audio_from_comfy(value: object, *, batch: bool = False) -> Audio:
+    """Audio (channels, length) of an AUDIO with one clip; InputError says what is wrong with another value.
+
+    batch: several clips may come, and are (clips, channels, length).
+    """
     if not isinstance(value, Mapping) or "waveform" not in value or "sample_rate" not in value:
         raise InputError(f"AUDIO must hold 'waveform' and 'sample_rate'; this is {_shown(value)}")
     waveform, rate_hz = value["waveform"], value["sample_rate"]
     if isinstance(rate_hz, bool) or not isinstance(rate_hz, int) or rate_hz <= 0:
         raise InputError(f"the sample rate of the AUDIO is {rate_hz!r}; it must be a whole number of Hz above 0")
-    return Audio(_one_clip(waveform), rate_hz)
+    return Audio(_clips(waveform, batch=batch), rate_hz)
 
 
-def _one_clip(waveform: Tensor) -> Tensor:
+def _clips(waveform: Tensor, *, batch: bool) -> Tensor:
     shape = tuple(waveform.shape)
     if len(shape) != 3 or 0 in shape:
         raise InputError(f"the AUDIO's waveform has the shape {shape}; it must be (clips, channels, samples)")
-    if shape[0] != 1:
+    if shape[0] != 1 and not batch:
         raise InputError(f"the AUDIO holds {shape[0]} clips; connect a single one")
-    clip = waveform[0].detach().cpu().float()
-    if not bool(clip.isfinite().all()):
+    clips = waveform.detach().cpu().float()
+    if not bool(clips.isfinite().all()):
         raise InputError("the AUDIO has samples that aren't finite numbers; make it again")
-    return clip
+    return clips[0] if len(clips) == 1 else clips
 
 
 def model_ref(value: object, spec: EngineSpec | None = None) -> ModelRef:
@@ -94,6 +97,22 @@ def phase_outputs(phase: Phase, made: tuple[Artifact, ...]) -> tuple[object, ...
     return (*values, *(() if spoken is None else (report_text(finished(spoken).meta),)))
 
 
+def phase_ui(phase: Phase, made: tuple[Artifact, ...]) -> dict[str, object] | None:
+    """What the node's badge in the editor shows; None for a phase that gives no audio."""
+    spoken = next((item for port, item in zip(phase.gives, made, strict=True) if port.type == AUDIO), None)
+    if spoken is None:
+        return None
+    meta = finished(spoken).meta
+    memory = cast(Mapping[str, Any], meta["memory"])
+    told = {
+        "duration_seconds": meta["duration_seconds"],
+        "real_time_factor": meta["real_time_factor"],
+        "peak_mb": memory.get("peak_mb"),
+        "reasons": sorted({str(part["reason"]) for part in memory.get("partial", {}).values()}),
+    }
+    return {"mizuoto": [told]}
+
+
 def report_text(meta: Mapping[str, object]) -> str:
     """`meta` as JSON that can be written as UTF-8 whatever a file was called."""
     return writable(json.dumps(meta, indent=2, ensure_ascii=False))
@@ -119,7 +138,7 @@ def _is_given(port: Port, value: object) -> bool:
 
 
 def _from_wire(port: Port, value: object) -> object:
-    return audio_from_comfy(value) if port.type == AUDIO else value
+    return audio_from_comfy(value, batch=port.batch) if port.type == AUDIO else value
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from devtools.voice import place_voice
 from mizuoto_runtime.cli import main
-from mizuoto_runtime.conformance import Demand, budgets, conform, device_cases
+from mizuoto_runtime.conformance import CaseResult, Demand, budgets, conform, device_cases
 from mizuoto_runtime.engines.dummy import phases
 from mizuoto_runtime.engines.registry import engine_spec
 from mizuoto_runtime.errors import InputError
@@ -37,6 +37,13 @@ def test_budgets_are_least_half_and_all() -> None:
     assert budgets([], 0) == {"none": 0, "halfway": 0, "whole": 0}
     needy = Demand(90, 95, 0)
     assert budgets([needy, large], 195)["halfway"] == 90, "never below what the neediest phase works with"
+
+
+@pytest.mark.parametrize("fault", [{"equal": False}, {"within_budget": False}, {"left_bytes": 1}, {}])
+def test_a_case_passes_only_without_any_fault(fault: dict[str, Any]) -> None:
+    sound = {"equal": True, "within_budget": True, "left_bytes": 0}
+    figures = {"budget_bytes": 8, "peak_bytes": 8, "streamed_mb": 0.0, "seconds": 0.0, "difference": 0.0}
+    assert CaseResult(name="none", device="cpu", **figures, **(sound | fault)).passed is not bool(fault)
 
 
 def test_a_real_voice_streams_exactly(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,3 +152,40 @@ def test_two_threads_load_a_model_once_and_the_oldest_goes() -> None:
     for name in ("b", "a", "c"):
         models.open(Files(ModelRef("engine", name), None))
     assert ([model.ref.model for model in models], loaded) == (["a", "c"], ["a", "b", "c"])
+
+
+def test_a_model_is_loaded_anew_with_other_settings_that_loading_heeds() -> None:
+    forms = ["auto"]
+    models = Models(lambda files: LoadedModel(files.ref, None, []), lambda: 3, form=lambda: forms[-1])
+    files = Files(ModelRef("engine", "a"), None)
+    first = models.open(files)
+    forms.append("bfloat16")
+    second = models.open(files)
+    assert second is not first and list(models) == [second]
+
+
+def test_of_too_many_models_an_idle_one_goes_rather_and_a_pinned_one_last() -> None:
+    most = 2
+    models = Models(lambda files: LoadedModel(files.ref, None, []), lambda: most, lambda ref: ref.model == "pinned")
+
+    def opened(name: str) -> LoadedModel:
+        return models.open(Files(ModelRef("engine", name), None))
+
+    kept, _, other = opened("pinned"), opened("first"), opened("second")
+    assert [model.ref.model for model in models] == ["pinned", "second"], "whichever was used before"
+    most = 3
+    opened("third")
+    most = 2
+    with other.running():
+        assert opened("pinned") is kept
+        assert [model.ref.model for model in models] == ["second", "pinned"], "the other one is busy"
+
+
+@pytest.mark.parametrize("mode", ["high", "none"])
+def test_the_peak_of_a_run_is_what_its_weights_and_slots_took(tmp_path: Path, mode: str) -> None:
+    made = session(tmp_path, 256, compute__vram_mode=mode)
+    output = made.speak(made.find("lmcodec", "tied"), SpeakRequest(text="hi"))
+    memory: Any = output.meta["memory"]
+    held = [handle.held_bytes for model in made.models for handle in model.handles]
+    assert memory["peak_mb"] * 1e6 == pytest.approx(max(held), abs=1e3)
+    assert (memory["peak_mb"] < memory["size_mb"] / 2) is (mode == "none")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mizuoto_runtime.errors import Cancelled, InputError, UnknownName
+from mizuoto_runtime.errors import Cancelled, InputError, NotEnoughMemory, UnknownName
 from mizuoto_runtime.library import ModelLibrary
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.ram import GB, Ram
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
@@ -133,3 +134,40 @@ def test_where_ram_is_short_idle_models_go_but_not_the_one_that_was_opened(tmp_p
     session.manager.memory.read = lambda: Ram(8 * GB, 8 * GB, "test")
     assert session.open(session.find("lmcodec", "untied-bf16")) is second
     assert session.open(session.find("lmcodec", "tied")) is not first
+
+
+def test_there_may_be_no_model_to_let_go_of_where_ram_is_short(session: Session) -> None:
+    session.manager.memory.read = lambda: Ram(8 * GB, 0, "test")
+    assert session.relieve_ram() == 0
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("2 GiB"), MemoryError(), NotEnoughMemory("2 GiB")])
+def test_after_a_job_ran_out_of_memory_in_whatever_way_nothing_idle_stays_on_the_device(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(resolve({"compute.simulate_vram_mb": "4096"}, {}), ModelLibrary([]), engines=LMCODEC)
+    files = session.find("lmcodec", "tied")
+    session.speak(files, SpeakRequest(text="Hi."))
+    handles = session.open(files).handles
+    assert session.manager.device.held_bytes() > 0
+
+    def prompt(ctx: PhaseContext, model: object, *, text: str) -> None:
+        ctx.use(handles, 0).__enter__()
+        raise error
+
+    monkeypatch.setattr(LMCODEC.module(LMCODEC.spec("lmcodec")), "prompt", prompt)
+    with pytest.raises(NotEnoughMemory):
+        session.speak(files, SpeakRequest(text="Hi."))
+    assert session.manager.device.held_bytes() == 0
+
+
+def test_a_server_lets_go_of_idle_models_but_not_of_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    session = Session(resolve({"compute.unload_after_minutes": "1"}, {}), ModelLibrary([tmp_path]), engines=LMCODEC)
+    session.manager.host.serves = True
+    files = [session.find("lmcodec", name) for name in ("tied", "untied-bf16")]
+    wanted, other = (session.open(each) for each in files)
+    for loaded in (wanted, other):
+        loaded.last_used_s -= 61
+    session.run_phase(files[0], "prompt", {"text": "Hi."}, {})
+    assert session.open(files[0]) is wanted
+    assert session.open(files[1]) is not other

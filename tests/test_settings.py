@@ -25,7 +25,9 @@ def test_the_environment_beats_the_default_and_the_caller_beats_both() -> None:
     assert both.sources[NAME] == "--setting"
 
 
-@pytest.mark.parametrize("text", ["0", "65", "2.5", "many", "true", "null", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["0", "65", "2.5", "many", "true", "null", "[1]", pytest.param("[" * 50_000, id="nested too deep")]
+)
 def test_a_bad_value_names_the_setting_and_its_source(text: str) -> None:
     with pytest.raises(InputError, match=rf"{NAME} \({VARIABLE}\)"):
         resolve(environment={VARIABLE: text})
@@ -123,8 +125,11 @@ def test_the_defaults_make_the_default_policy() -> None:
 
 
 def test_graphs_are_not_captured_under_the_async_allocator() -> None:
-    settings = resolve({"compute.cuda_allocator": "async"}, {})
-    assert not policy_from(settings, "cuda").cuda_graphs
+    default, wanted = resolve({}, {}), resolve({"compute.cuda_allocator": "async"}, {})
+    chosen = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    assert not policy_from(wanted, "cuda").cuda_graphs
+    assert not policy_from(default, "cuda", environment=chosen).cuda_graphs, "as ComfyUI chooses it"
+    assert policy_from(wanted, "cuda", environment={"PYTORCH_ALLOC_CONF": "backend:native"}).cuda_graphs
 
 
 @pytest.mark.parametrize(

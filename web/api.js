@@ -44,6 +44,7 @@ const ROOT = "/mizuoto/v1";
  * @property {{total_bytes: number, free_bytes: number, reserve_bytes: number}} ram
  * @property {Model[]} models
  * @property {{policy: Record<string, unknown>, reserve_bytes: number, shares_device: boolean}} memory
+ * @property {Record<string, {value: unknown, source: string}>} settings
  */
 
 /**
@@ -105,6 +106,59 @@ export function onRuntime(listener) {
     const heard = (/** @type {CustomEvent<Runtime>} */ event) => listener(event.detail);
     api.addEventListener("mizuoto.runtime", heard);
     return () => api.removeEventListener("mizuoto.runtime", heard);
+}
+
+/**
+ * @typedef {object} PublishedModel
+ * @property {string} id
+ * @property {boolean} installed
+ * @property {boolean} fetchable
+ * @property {number} size_bytes
+ * @property {string} licence
+ * @property {boolean} restricts
+ */
+
+/**
+ * @typedef {object} Download
+ * @property {string} id
+ * @property {"waiting" | "running" | "done" | "failed" | "cancelled"} state
+ * @property {number} done_bytes
+ * @property {number} total_bytes
+ * @property {string} message
+ */
+
+/** @returns {Promise<{id: string, loader_node: string, models: PublishedModel[]}[]>} */
+export const fetchEngines = async () => (await asked("GET", "/engines")).engines;
+
+/**
+ * @param {string} id
+ * @param {boolean} acceptLicence
+ * @returns {Promise<Download>}
+ */
+export const fetchModel = (id, acceptLicence) =>
+    asked("POST", `/models/${encodeURIComponent(id)}/fetch`, { accept_licence: acceptLicence });
+
+/** @param {string} id */
+export const cancelFetch = (id) => asked("DELETE", `/models/${encodeURIComponent(id)}/fetch`);
+
+/** Calls `listener` whenever the server tells of a download. @param {(download: Download) => void} listener */
+export function onDownload(listener) {
+    api.addEventListener("mizuoto.download", (event) => listener(event.detail));
+}
+
+/** What a run says of itself. @typedef {object} Spoken
+ * @property {number} duration_seconds
+ * @property {number | null} real_time_factor
+ * @property {number | null} peak_mb
+ * @property {string[]} reasons
+ */
+
+/** Calls `listener` with the node's id when one of the pack's nodes has spoken. @param {(id: string, spoken: Spoken) => void} listener */
+export function onSpoken(listener) {
+    api.addEventListener("executed", ({ detail }) => {
+        const spoken = detail.output?.mizuoto?.[0];
+        if (spoken) listener(String(detail.display_node ?? detail.node), spoken);
+    });
 }
 
 /** Calls `listener` when the connection to the server is back. @param {() => void} listener */

@@ -2,12 +2,21 @@
 /** What the pack adds to ComfyUI's page. */
 
 import { app } from "../../scripts/app.js";
+import { showBadges } from "./badge.js";
+import { FetchButtons } from "./fetch.js";
 import { Panel } from "./panel.js";
 import { SettingsDialog } from "./settings.js";
 import { textsOf } from "./texts.js";
 
 /** @type {Panel | null} */
 let panel = null;
+/** @type {FetchButtons | null} */
+let buttons = null;
+
+/** The texts in the language of ComfyUI's page. */
+function texts() {
+    return textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
+}
 
 function addStyles() {
     const link = document.createElement("link");
@@ -20,25 +29,30 @@ app.registerExtension({
     name: "mizuoto.panel",
     async setup() {
         addStyles();
-        const texts = textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
+        const told = texts();
+        showBadges(app, told);
         app.extensionManager.registerSidebarTab({
             id: "mizuoto",
             icon: "pi pi-volume-up",
-            title: texts("title"),
-            tooltip: texts("tooltip"),
+            title: told("title"),
+            tooltip: told("tooltip"),
             type: "custom",
             render: (/** @type {HTMLElement} */ root) => {
                 panel?.destroy();
                 const place = document.createElement("div");
                 place.style.cssText = "padding: 12px; height: 100%; overflow-y: auto; box-sizing: border-box";
                 root.replaceChildren(place);
-                panel = new Panel(place, texts);
+                panel = new Panel(place, told);
             },
             destroy: () => {
                 panel?.destroy();
                 panel = null;
             },
         });
-        await new SettingsDialog(app, texts).add().catch((error) => console.warn("mizuoto:", error));
+        await new SettingsDialog(app, told).add().catch((error) => console.warn("mizuoto:", error));
+    },
+    async nodeCreated(node) {
+        buttons ??= new FetchButtons(app, texts());
+        await buttons.add(node);
     },
 });

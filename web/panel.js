@@ -162,22 +162,38 @@ export class Panel {
     }
 
     /** @param {Runtime} runtime */
-    policy({ memory, shares }) {
+    policy({ memory, shares, settings }) {
         const { policy } = memory;
         const limit = Number(policy.limit_bytes);
+        const reserve = memory.shares_device ? "reserve_shared" : "reserve";
         const rows = [
-            ["mode", String(policy.mode)],
-            [memory.shares_device ? "reserve_shared" : "reserve", megabytes(memory.reserve_bytes)],
-            ["limit", limit ? megabytes(limit) : this.texts("no_limit")],
-            ["host_copies", String(policy.host_copies)],
-            ["retry", this.texts(policy.oom_retry ? "on" : "off")],
-            ["fallback", this.texts(policy.oom_fallback ? "on" : "off")],
-            ["kv_cache", String(policy.kv_cache)],
+            ["mode", String(policy.mode), "vram_mode"],
+            [reserve, megabytes(memory.reserve_bytes), memory.shares_device ? "" : "vram_reserve_mb"],
+            ["limit", limit ? megabytes(limit) : this.texts("no_limit"), "vram_limit_mb"],
+            ["host_copies", String(policy.host_copies), "host_copies"],
+            ["retry", this.texts(policy.oom_retry ? "on" : "off"), "oom_retry"],
+            ["fallback", this.texts(policy.oom_fallback ? "on" : "off"), "oom_fallback"],
+            ["kv_cache", String(policy.kv_cache), "kv_cache"],
         ];
         const shown = shares ? rows : rows.filter(([key]) => key === "kv_cache");
         const list = element("dl", { class: "mizuoto-policy" });
-        for (const [key, value] of shown) list.append(element("dt", {}, this.texts(key)), element("dd", {}, value));
+        for (const [key, value, name] of shown) {
+            const why = element("span", { class: "mizuoto-quiet" }, this.why(name, settings));
+            list.append(element("dt", {}, this.texts(key)), element("dd", {}, `${value} `, why));
+        }
         return this.section("policy", list);
+    }
+
+    /**
+     * Where a value is from.
+     * @param {string} name
+     * @param {Runtime["settings"]} settings
+     */
+    why(name, settings) {
+        const setting = settings[`compute.${name}`];
+        if (!setting || (name === "vram_mode" && setting.value === "auto")) return this.texts("by_comfyui");
+        if (setting.source === "default") return this.texts("by_default");
+        return setting.source === "saved" ? this.texts("by_user") : setting.source;
     }
 
     /**

@@ -43,7 +43,7 @@ function widget({ type, choices, low, high, locked }) {
 
 export class SettingsDialog {
     /**
-     * @param {any} app
+     * @param {import("../../scripts/app.js").App} app
      * @param {Texts} texts
      */
     constructor(app, texts) {

@@ -24,7 +24,7 @@ def add_to(commands: Commands) -> None:
     engines.add_argument("--json", action="store_true")
     add_settings(engines)
     engines.set_defaults(run=_engines)
-    models = commands.add_parser("models", help="list or fetch model files")
+    models = commands.add_parser("models", help="list, fetch, verify or remove model files")
     actions = models.add_subparsers(required=True, metavar="ACTION", parser_class=Parser)
     listing = actions.add_parser("list", help="models that are installed or can be fetched")
     listing.add_argument("engine", nargs="?", help=f"one of: {', '.join(ENGINES)}")
@@ -33,8 +33,18 @@ def add_to(commands: Commands) -> None:
     fetching = actions.add_parser("fetch", help="download a published model")
     fetching.add_argument("engine", help=f"one of: {', '.join(ENGINES)}")
     fetching.add_argument("model")
+    fetching.add_argument("--accept-licence", action="store_true", help="the model's licence allows what I do with it")
     add_settings(fetching)
     fetching.set_defaults(run=_fetch)
+    for action, text, run in (
+        ("verify", "compare an installed model's files with the published digests", _verify),
+        ("remove", "remove an installed model's files", _remove),
+    ):
+        parser = actions.add_parser(action, help=text)
+        parser.add_argument("engine", help=f"one of: {', '.join(ENGINES)}")
+        parser.add_argument("model")
+        add_settings(parser)
+        parser.set_defaults(run=run)
 
 
 def _library(namespace: argparse.Namespace) -> ModelLibrary:
@@ -66,9 +76,33 @@ def _fetch(namespace: argparse.Namespace) -> int:
 
     library = _library(namespace)
     show = show_progress if sys.stderr.isatty() else _ignore_progress
-    endpoint = os.environ.get("HF_ENDPOINT")
-    path = fetch(engine_spec(namespace.engine), namespace.model, library, endpoint=endpoint, progress=show)
+    path = fetch(
+        engine_spec(namespace.engine),
+        namespace.model,
+        library,
+        accepts_licence=namespace.accept_licence,
+        endpoint=os.environ.get("HF_ENDPOINT"),
+        progress=show,
+    )
     print(path)
+    return 0
+
+
+def _verify(namespace: argparse.Namespace) -> int:
+    from ..upkeep import verify
+
+    show = show_progress if sys.stderr.isatty() else _ignore_progress
+    verdicts = verify(engine_spec(namespace.engine), namespace.model, _library(namespace), show)
+    for verdict in verdicts:
+        print(f"{verdict.path}\t{verdict.state}")
+    return 0 if all(verdict.state == "right" for verdict in verdicts) else 1
+
+
+def _remove(namespace: argparse.Namespace) -> int:
+    from ..upkeep import remove
+
+    size_bytes = remove(engine_spec(namespace.engine), namespace.model, _library(namespace))
+    print(f"{size_bytes:,} bytes given back")
     return 0
 
 

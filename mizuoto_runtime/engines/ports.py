@@ -47,6 +47,8 @@ def _value(spec: EngineSpec, phase: Phase, port: Port, value: object) -> object:
     if isinstance(value, Artifact) and value.type == spec.type_name(port.type):
         return value.value
     if isinstance(value, Audio) and port.type == AUDIO:
+        if value.samples.ndim == 3 and not port.batch:
+            raise InputError(f"input {port.name!r} of {spec.label} {phase.label} takes a single recording, no batch")
         return value
     given = value.type if isinstance(value, Artifact) else type(value).__name__
     raise InputError(f"input {port.name!r} of {spec.label} {phase.label} takes {port.type}, not {given}")

@@ -11,6 +11,7 @@ that do the work stand in `phases.py` beside the declaration, imported when the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -99,13 +100,17 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them."""
+    """A typed input or output of a phase. Types other than TEXT and AUDIO belong to the engine that names them.
+
+    batch: whether an AUDIO with several recordings may come, as (clips, channels, length).
+    """
 
     name: str
     type: str
     tooltip: str
     label: str = ""
     optional: bool = False
+    batch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +163,14 @@ class ModelFile:
     md5: str = ""
 
 
+RESTRICTING = re.compile(r"\bNC\b|research|non-?commercial|bilibili", re.IGNORECASE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """A published model of the engine. `id` is also the name under which it is installed, so that menus stay stable.
 
-    files: what `models fetch` downloads. repository: where to get the model by hand if there are none.
+    files: what `models fetch` downloads. repository: where to get the model by hand, if it is a folder.
     """
 
     id: str
@@ -171,6 +179,11 @@ class Variant:
     languages: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
     repository: str = ""
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the licence is known to forbid some uses, as commercial ones."""
+        return RESTRICTING.search(self.licence) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,7 +164,7 @@ def _load(path: Path) -> dict[str, float]:
 
 
 def _read(path: Path) -> dict[str, float]:
-    """The factors in a file; whatever is damaged or of another version is left out."""
+    """The factors in a file, of too many the largest; whatever is damaged or of another version is left out."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -174,7 +174,8 @@ def _read(path: Path) -> dict[str, float]:
     factors = content.get("factors")
     if not isinstance(factors, dict):
         return {}
-    return {key: float(value) for key, value in factors.items() if _is_factor(value)}
+    sound = [(key, float(value)) for key, value in factors.items() if _is_factor(value)]
+    return dict(sorted(sound, key=lambda item: -item[1])[:MAX_KEYS])
 
 
 def _is_factor(value: object) -> bool:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class RunningPhase:
-    """check: raises to cancel. streamed_bytes: copied so far. partial: why a component isn't whole, by its name.
+    """check: raises to cancel. streamed_bytes: copied so far. peak_bytes: taken of the device at once. partial: why a
+    component isn't whole, by its name.
 
     handles: those that the phase uses; outer: the phase around it in the same request. begun: whether it does, or
     may. beside: all that run on the thread on which it began.
@@ -21,6 +22,7 @@ class RunningPhase:
 
     check: Callable[[], None]
     streamed_bytes: int = 0
+    peak_bytes: int = 0
     partial: dict[str, dict[str, object]] = field(default_factory=dict)
     handles: tuple[ModelHandle, ...] = ()
     outer: RunningPhase | None = None

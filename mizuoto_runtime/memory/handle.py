@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,18 @@ MARKS = ("fixed", *EXPECTED_RUNS)
 
 
 @dataclass(frozen=True)
+class Pass:
+    """What some calls did: how often each unit ran, by its name, and the bytes copied."""
+
+    runs: Mapping[str, int]
+    streamed_bytes: int
+
+    def __sub__(self, earlier: Pass) -> Pass:
+        runs = {name: runs - earlier.runs.get(name, 0) for name, runs in self.runs.items()}
+        return Pass(runs, self.streamed_bytes - earlier.streamed_bytes)
+
+
+@dataclass(frozen=True)
 class Cap:
     """What a handle may hold after it ran out of memory while `budget_bytes` were to be had; more if more is."""
 
@@ -43,9 +55,10 @@ class ModelHandle:
     """One component of a loaded model.
 
     model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
-    what it was given, while it has all of that; allotted_bytes: its weights in that, also if placing them failed.
-    gave_up_for: those for which it gave memory up since it was last whole. usage: how often its units run. stays:
-    whether a submodule never leaves the CPU. entry: what the application around knows it by, gone when it is.
+    what it was given, while it has all of that; placement: another number whenever that changed, and weights may have
+    moved; allotted_bytes: its weights in that, also if placing them failed. gave_up_for: those for which it gave memory
+    up since it was last whole. usage: how often its units run. stays: whether a submodule never leaves the CPU. entry:
+    what the application around knows it by, gone when it is.
     """
 
     def __init__(
@@ -57,7 +70,8 @@ class ModelHandle:
         self.model: ModelRef | None = None
         self.last_used = 0
         self.version = 0
-        self.allotment: Allotment | None = None
+        self.placement = 0
+        self._allotment: Allotment | None = None
         self.allotted_bytes = 0
         self.cap: Cap | None = None
         self.usage = Usage()
@@ -78,6 +92,16 @@ class ModelHandle:
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():
             self._forget_division()
+
+    @property
+    def allotment(self) -> Allotment | None:
+        return self._allotment
+
+    @allotment.setter
+    def allotment(self, allotment: Allotment | None) -> None:
+        if allotment is not self._allotment:
+            self._allotment = allotment
+            self.placement += 1
 
     @property
     def busy(self) -> bool:
@@ -333,12 +357,27 @@ class ModelHandle:
         if streamer is not None:
             streamer.drop()
 
-    def replayed(self) -> None:
-        """Count the copies that the replay of a CUDA graph made, and forget what the slots held before."""
+    @property
+    def passed(self) -> Pass:
+        """What was done since the handle was placed as it is."""
+        gates = {} if self.residence is None else self.residence.gates()
+        return Pass({name: gate.runs for name, gate in gates.items()}, self.streamed_bytes)
+
+    def replayed(self, recorded: Pass | None = None) -> None:
+        """Count what the replay of a CUDA graph did, and forget what the slots held before.
+
+        recorded: what was done when it was captured; None: every streamed unit was copied once.
+        """
         residence = self.residence
-        if residence is not None and residence.streamer is not None:
-            residence.count_pass()
-            residence.streamer.drop()
+        if residence is not None and residence.gates():
+            residence.count_pass(None if recorded is None else (recorded.runs, recorded.streamed_bytes))
+            self.drop_copies()
+
+    def uncount(self, recorded: Pass) -> None:
+        """Take back what was counted while a CUDA graph was captured: nothing ran then."""
+        if self.residence is not None and self.residence.gates():
+            runs = {name: -each for name, each in recorded.runs.items()}
+            self.residence.count_pass((runs, -recorded.streamed_bytes))
 
     def learn(self) -> None:
         """Take over how often each unit ran since the last time."""

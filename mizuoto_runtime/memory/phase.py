@@ -43,6 +43,7 @@ class PhaseContext:
     _open: list[Block] = field(default_factory=list)
     _components: dict[str, ComponentMemory] = field(default_factory=dict)
     _streamed_bytes: int = 0
+    _peak_bytes: int = 0
     _partial: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
@@ -54,6 +55,11 @@ class PhaseContext:
     def kv_cache(self) -> KvCache:
         """How language models keep attention's keys and values (K1)."""
         return self.manager.policy.kv_cache
+
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether steps may be captured in CUDA graphs: on an NVIDIA or AMD card, if `compute.cuda_graphs` is on."""
+        return self.manager.policy.cuda_graphs and self.device.startswith("cuda")
 
     def use(self, handles: Sequence[ModelHandle], memory: int, *, step: str = "use") -> Block:
         """Keep `handles` on the device, with `memory` bytes of room beside them, until the block ends (P2).
@@ -71,6 +77,7 @@ class PhaseContext:
                 ending.callback(self._note, block.running.handles)
 
     def _take_over(self, running: RunningPhase) -> None:
+        self._peak_bytes = max(self._peak_bytes, running.peak_bytes)
         self._streamed_bytes += running.streamed_bytes
         running.streamed_bytes = 0
         self._partial.update(running.partial)
@@ -145,6 +152,7 @@ class PhaseContext:
             device=self.device,
             components=dict(self._components),
             streamed_bytes=self._streamed_bytes,
+            peak_bytes=None if self.manager.device.plain else self._peak_bytes,
             partial=dict(self._partial),
         )
 
@@ -192,8 +200,10 @@ class Block:
             return
         manager, measurement, self._measurement = self._ctx.manager, self._measurement, None
         try:
+            self.running.peak_bytes = sum(handle.held_bytes for handle in self._handles)
             if measurement is not None and self._key is not None:
-                manager.working.learn(self._key, measurement, self._memory_bytes, well=well)
+                measured = manager.working.learn(self._key, measurement, self._memory_bytes, well=well)
+                self.running.peak_bytes += measured or 0
         finally:
             manager.end(self.running, self._device)
             self._ctx._take_over(self.running)

@@ -50,7 +50,7 @@ def place(handles: Sequence[ModelHandle], allotment: Allotment, placement: Place
     _open_slots(partial, allotment, placement)
     for (handle, residence), resident in zip(pairs, allotment.resident, strict=True):
         with handle.lock:
-            _settle(handle, residence, resident, keep_host=keep_host)
+            _settle(handle, residence, resident, keep_host=keep_host or residence in partial)
             handle.allotment = allotment
             handle.gave_up_for = "" if handle.whole else handle.gave_up_for
 

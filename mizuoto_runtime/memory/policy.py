@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, cast
 
 from ..settings import Settings
@@ -46,10 +47,15 @@ class VramPolicy:
     wait_seconds: float = 600.0
 
 
-def policy_from(settings: Settings, device_type: str, auto_mode: VramMode = "normal") -> VramPolicy:
+def policy_from(
+    settings: Settings,
+    device_type: str,
+    auto_mode: VramMode = "normal",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> VramPolicy:
     """The policy that `settings` make for devices of `device_type`, as torch names it.
 
-    auto_mode: what `compute.vram_mode=auto` means.
+    auto_mode: what `compute.vram_mode=auto` means. environment: where torch's allocator may have been chosen.
     """
     streams = settings.integer("compute.async_offload")
     mode = settings.text("compute.vram_mode")
@@ -65,7 +71,7 @@ def policy_from(settings: Settings, device_type: str, auto_mode: VramMode = "nor
         oom_retry=settings.flag("compute.oom_retry"),
         oom_fallback=settings.flag("compute.oom_fallback"),
         kv_cache=cast(KvCache, settings.text("compute.kv_cache")),
-        cuda_graphs=settings.flag("compute.cuda_graphs") and settings.text("compute.cuda_allocator") != "async",
+        cuda_graphs=settings.flag("compute.cuda_graphs") and not _allocates_async(settings, environment),
         pinned_models=_pinned(settings),
         gpu_jobs=settings.integer("compute.gpu_jobs"),
     )
@@ -76,9 +82,19 @@ def allocator_conf(settings: Settings, environment: Mapping[str, str]) -> str | 
 
     None: leave it, as torch's own allocator is wanted, or a value already set wins.
     """
-    if any(environment.get(name) for name in ALLOCATOR_VARIABLES):
+    if _allocator_set(environment):
         return None
     return ALLOCATORS.get(settings.text("compute.cuda_allocator"))
+
+
+def _allocator_set(environment: Mapping[str, str]) -> list[str]:
+    return [environment[name] for name in ALLOCATOR_VARIABLES if environment.get(name)]
+
+
+def _allocates_async(settings: Settings, environment: Mapping[str, str]) -> bool:
+    """Whether torch allocates as CUDA graphs can't be captured with; what is set already wins."""
+    confs = _allocator_set(environment) or [ALLOCATORS.get(settings.text("compute.cuda_allocator"), "")]
+    return any(ALLOCATORS["async"] in conf for conf in confs)
 
 
 def _pinned(settings: Settings) -> frozenset[ModelRef]:

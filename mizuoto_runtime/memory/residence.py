@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 
 from . import current
@@ -167,11 +169,16 @@ class Residence:
         self.loaded_bytes = 0
         return freed
 
-    def count_pass(self) -> None:
-        """Count a copy of every unit that streams."""
-        for gate in self._gates.values():
-            if isinstance(gate, StreamedUnit):
-                self._count(gate.group.size_bytes)
+    def count_pass(self, recorded: tuple[Mapping[str, int], int] | None = None) -> None:
+        """Count a copy of every unit that streams; or runs of units by name, and bytes copied."""
+        if recorded is None:
+            streamed = [gate for gate in self._gates.values() if isinstance(gate, StreamedUnit)]
+            self._count(sum(gate.group.size_bytes for gate in streamed))
+            return
+        runs, size_bytes = recorded
+        for name, each in runs.items():
+            self._gates[name].runs += each
+        self._count(size_bytes)
 
     def _place(self, group: WeightGroup, *, keep_host: bool) -> None:
         if keep_host:

@@ -60,8 +60,12 @@ class WorkingMemory:
         """The estimate times its factor."""
         return estimated_bytes if key is None else round(estimated_bytes * self.calibration.factor(key))
 
-    def learn(self, key: str, measurement: Measurement, estimated_bytes: int, *, well: bool) -> None:
-        """End a measurement and, if the phase ended `well`, remember how its estimate compares."""
+    def learn(self, key: str, measurement: Measurement, estimated_bytes: int, *, well: bool) -> int | None:
+        """End a measurement and, if the phase ended `well`, remember how its estimate compares.
+
+        Returns the bytes measured, None if they can't be told from another request's.
+        """
         measured_bytes = self.meter.stop(measurement)
         if well and measured_bytes is not None:
             self.calibration.note(key, estimated_bytes, measured_bytes)
+        return measured_bytes

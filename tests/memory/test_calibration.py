@@ -281,3 +281,13 @@ def test_the_file_does_not_grow_for_ever() -> None:
         learnt.note(str(number), 100_000, 200_000 + number)
     assert learnt.factor("0") == 1.0
     assert learnt.factor(str(MAX_KEYS + 49)) > 2.2
+
+
+def test_of_a_file_with_far_too_many_factors_the_largest_are_kept(path: Path) -> None:
+    factors = {str(number): 1.5 + number / (4 * MAX_KEYS) for number in range(4 * MAX_KEYS)}
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"version": 2, "factors": factors}))
+    learnt = Calibration(path)
+    assert learnt.factor(str(4 * MAX_KEYS - 1)) > 2.4
+    assert learnt.factor(str(3 * MAX_KEYS)) == 2.25
+    assert learnt.factor(str(3 * MAX_KEYS - 1)) == 1.0

@@ -184,3 +184,14 @@ def test_trap_19_a_streamed_model_is_not_converted_or_exchanged_by_halves(how: s
     changed = output(handle.module.float())
     with rig.context().use([handle], 0):
         assert torch.equal(output(handle.module), changed)
+
+
+@pytest.mark.parametrize("host_copies", ["on", "off"])
+def test_buffers_come_back_from_the_device_also_if_torch_counted_no_change(host_copies: str) -> None:
+    rig, handle = Rig(1 << 30, host_copies=host_copies), component("counting")
+    with rig.context().use([handle], 0):
+        for layer in handle.module.layers:
+            layer.calls.data += 5.0
+    handle.unload()
+    handle.replace(handle.module)
+    assert [float(layer.calls) for layer in handle.module.layers] == [5.0] * 3

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
+from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.jobs import JobSlots
 from tests.memory.test_manager import Rig
-from tests.memory.tiny import FIXED, SIZE, UNIT, component, output
+from tests.memory.tiny import FIXED, SIZE, UNIT, component, made, output
 
 PATIENCE_SECONDS = 30.0
 
@@ -142,6 +143,10 @@ def test_another_devices_requests_are_not_waited_for() -> None:
 
         began = time.monotonic()
         in_threads(beside)
+        rig.devices._devices["other"].size_bytes = UNIT // 2  # type: ignore[attr-defined]
+        second.unload()
+        with pytest.raises(NotEnoughMemory):
+            in_threads(beside)
         assert time.monotonic() - began < PATIENCE_SECONDS / 2
 
 
@@ -217,3 +222,40 @@ def test_handles_may_come_and_go_while_others_are_looked_at() -> None:
             stop.set()
 
     in_threads(adopt, look)
+
+
+def test_a_request_waits_for_weights_that_it_shares_with_another_even_where_there_is_room() -> None:
+    rig, module = Rig(4 * SIZE), made("plain", 1)
+    first, second = ModelHandle("first", module, "sequence"), ModelHandle("second", module, "sequence")
+    holds, order = threading.Event(), list[str]()
+
+    def holder() -> None:
+        with rig.context().use([first], 0):
+            holds.set()
+            while not rig.manager._turns._held:
+                time.sleep(0.001)
+            order.append("first")
+
+    def other() -> None:
+        assert holds.wait(PATIENCE_SECONDS)
+        with rig.context().use([second], 0):
+            order.append("second")
+            assert torch.equal(output(module), output(made("plain", 1)))
+
+    in_threads(holder, other)
+    assert order == ["first", "second"]
+
+
+def test_a_request_waits_no_longer_than_it_may_and_then_tries_anyway() -> None:
+    rig, first, second = Rig(SIZE + UNIT // 2, wait_seconds=0.2), component(seed=1), component(seed=2)
+    began = time.monotonic()
+
+    def other() -> None:
+        with pytest.raises(NotEnoughMemory), rig.context().use([second], 0):
+            pass
+
+    with rig.context().use([first], 0):
+        in_threads(other)
+        assert 0.2 <= time.monotonic() - began < PATIENCE_SECONDS / 2
+        rig.device.size_bytes += SIZE
+        in_threads(lambda: rig.context().run("step", [second], lambda: None, 0))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
 
 from mizuoto_runtime.errors import Cancelled
+from mizuoto_runtime.memory import jobs, turns
 from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.jobs import JobSlots
@@ -102,3 +104,107 @@ def test_waiting_for_a_device_ends_with_a_cancel() -> None:
         pass
     with slots.job("cuda:0", 1, cancelled):
         pass
+
+
+@pytest.mark.parametrize("host_copies", ["off", "auto", "on"])
+def test_a_partial_handle_always_has_its_copy_in_ram_and_a_whole_one_as_it_is_set(host_copies: str) -> None:
+    rig, handle = Rig(SIZE - UNIT, host_copies=host_copies), component("h")
+    rig.manager.memory.read = lambda: Ram(64 * GB, 0, "test")
+    for whole in (False, True):
+        with rig.context().use([handle], 0):
+            assert handle.whole is whole and handle.resident
+            kept = not whole or host_copies == "on"
+            for group in handle.division.groups:
+                if group.entries and group is not handle.division.buffers:
+                    assert all(entry.host.is_meta is not kept for entry in group.entries), group.name
+        handle.unload()
+        rig.device.size_bytes = SIZE
+
+
+def test_whoever_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting requests also look for themselves now and then; here never, so that only being told helps."""
+    for module in (turns, jobs):
+        monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
+    rig, first, second = Rig(SIZE + UNIT // 2), component("a"), component("b")
+    slots, holds, done = JobSlots(), threading.Event(), list[str]()
+
+    def holder() -> None:
+        with slots.job("sim", 1, lambda: None):
+            with rig.context().use([first], 0):
+                holds.set()
+                while not rig.manager._turns._held:
+                    time.sleep(0.001)
+                done.append("first")
+            while len(done) < 2 or not slots._changed._waiters:  # type: ignore[attr-defined]
+                time.sleep(0.001)
+
+    def waiter() -> None:
+        holds.wait(20)
+        with rig.context().use([second], 0):
+            done.append("second")
+        with slots.job("sim", 1, lambda: None):
+            done.append("third")
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (holder, waiter)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert done == ["first", "second", "third"]
+
+
+def test_partial_handles_give_way_before_whole_ones_that_were_used_earlier() -> None:
+    rig = Rig(3 * SIZE - 2 * UNIT)
+    whole, partial, third = component("a"), component("b"), component("c")
+    for handle in (whole, partial):
+        with rig.context().use([handle], 0):
+            pass
+    assert partial.partially_unload(UNIT) == UNIT
+    with rig.context().use([third], 0):
+        assert third.whole and whole.whole
+        assert partial.held_bytes == SIZE - 2 * UNIT
+
+
+def test_a_limit_is_for_all_that_the_process_holds() -> None:
+    rig, first, second = Rig(8 * SIZE, limit_bytes=2 * SIZE - UNIT), component("a"), component("b")
+    with rig.context().use([first], 0), rig.context().use([second], 0):
+        assert first.whole and not second.whole
+        assert rig.device.held_bytes() <= 2 * SIZE - UNIT
+
+
+def test_the_allocators_cache_is_emptied_after_somebody_gave_way_or_memory_ran_out_only() -> None:
+    rig, first, second = Rig(SIZE + UNIT // 2), component("a"), component("b")
+    emptied = list[int]()
+    rig.device.empty_cache = lambda: emptied.append(1)  # type: ignore[method-assign]
+    for _ in range(3):
+        with rig.context().use([first], 0):
+            pass
+    assert emptied == []
+    with rig.context().use([second], 0):
+        assert emptied == [1]
+    rig.manager.after_oom([second])
+    assert emptied == [1, 1]
+
+
+def test_what_the_allocator_kept_is_reason_enough_to_run_again() -> None:
+    rig, handle, failures = Rig(SIZE, mode="none"), component("h"), [MemoryError("fragments")]
+    expected = run(handle)
+
+    def attempt() -> torch.Tensor:
+        if failures:
+            raise failures.pop()
+        return run(handle)
+
+    rig.device.cached_bytes = lambda: 1  # type: ignore[method-assign]
+    assert torch.equal(rig.context().run("step", [handle], attempt, 0), expected)
+
+
+def test_a_pinned_models_copies_stay_where_ram_is_short() -> None:
+    rig = Rig(4 * SIZE, pinned_models=frozenset({KEPT}), host_copies="on")
+    pinned, other = component("a"), component("b")
+    pinned.model = KEPT
+    for handle in (pinned, other):
+        with rig.context().use([handle], 0):
+            pass
+    assert rig.manager.drop_host_copies(1 << 40) == other.size_bytes
+    assert pinned.host_copy_bytes == SIZE and other.host_copy_bytes == 0

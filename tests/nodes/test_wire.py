@@ -48,6 +48,15 @@ def test_audio_comes_in_with_its_channels_and_rate(wire: ModuleType, dtype: torc
     assert audio.rate_hz == 44_100
 
 
+def test_a_batch_comes_in_where_one_may_come(wire: ModuleType, pack_module: Callable[[str], ModuleType]) -> None:
+    clone = pack_module("mizuoto_runtime.engines.registry").engine_spec("qwen3tts").phase("voice_from_audio")
+    waveform = torch.rand(3, 2, 100)
+    made = wire.phase_inputs(clone, {"reference": {"waveform": waveform, "sample_rate": 8_000}})
+    assert torch.equal(made["reference"].samples, waveform)
+    alone = wire.phase_inputs(clone, {"reference": {"waveform": waveform[:1], "sample_rate": 8_000}})
+    assert torch.equal(alone["reference"].samples, waveform[0])
+
+
 def test_audio_that_loads_when_read_is_fine(wire: ModuleType) -> None:
     class Lazy(Mapping):
         def __getitem__(self, key: str) -> object:

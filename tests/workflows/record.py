@@ -1,5 +1,8 @@
 """Writes workflows/<name>.json and .jpg out of workflows/api/<name>.json, with ComfyUI's own editor.
 
+Names on the command line: only these. Qwen3-TTS and F5-TTS are played by tiny random models, whose noise no picture
+shows.
+
 Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py [name …]
 """
 
@@ -22,6 +25,7 @@ from devtools.client import ComfyClient  # noqa: E402
 from devtools.comfyui import ComfyServer, prepare_base  # noqa: E402
 from devtools.voice import place_voice  # noqa: E402
 from tests.golden.f5tts.checkpoint import install as install_f5tts  # noqa: E402
+from tests.golden.qwen3tts.placed import place_models  # noqa: E402
 
 WORKFLOWS = ROOT / "workflows"
 VIEWPORT = {"width": 1360, "height": 700}
@@ -37,21 +41,37 @@ Place = tuple[float, float, float, float]
 
 PLACES: dict[str, dict[str, Place]] = {
     "piper_speak": {
-        "1": (0, 0, 300, 60),
+        "1": (0, 0, 300, 90),
         "2": (340, 0, 400, 280),
         "3": (780, 0, 340, 110),
         "4": (780, 160, 340, 380),
     },
     "piper_phases": {
-        "1": (0, 0, 280, 60),
+        "1": (0, 0, 280, 90),
         "2": (320, 0, 340, 320),
         "3": (700, 0, 280, 150),
         "4": (1020, 0, 340, 110),
         "5": (1020, 160, 340, 380),
     },
+    "qwen3tts_clone_voice": {
+        "1": (0, 0, 320, 90),
+        "2": (0, 140, 320, 140),
+        "3": (360, 0, 340, 160),
+        "4": (740, 0, 360, 470),
+        "5": (1140, 0, 320, 110),
+        "6": (1140, 160, 320, 110),
+        "7": (1500, 0, 340, 470),
+    },
+    "qwen3tts_designed_voice": {
+        "1": (0, 0, 340, 90),
+        "2": (380, 0, 340, 110),
+        "3": (760, 0, 380, 300),
+        "4": (1180, 0, 340, 110),
+        "5": (1180, 160, 340, 380),
+    },
     "f5tts_clone": {
-        "1": (0, 0, 300, 60),
-        "2": (0, 110, 300, 140),
+        "1": (0, 0, 300, 90),
+        "2": (0, 140, 300, 140),
         "3": (340, 0, 300, 220),
         "4": (680, 0, 340, 480),
         "5": (1060, 0, 300, 80),
@@ -61,19 +81,35 @@ PLACES: dict[str, dict[str, Place]] = {
 }
 NOTES: dict[str, tuple[Place, str]] = {
     "piper_speak": (
-        (0, 110, 300, 170),
+        (0, 140, 300, 170),
         "Pick a voice, write a text, press Run.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.\n\n"
         "For pauses, speed or another speaker, connect **Piper Options** to `options`.",
     ),
     "piper_phases": (
-        (0, 110, 280, 210),
+        (0, 140, 280, 210),
         "The two halves of Piper as nodes.\n\n"
         "Change only **Piper Decode**, and **Piper Encode** doesn't run again.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.",
     ),
+    "qwen3tts_clone_voice": (
+        (0, 330, 700, 200),
+        "Load 3 to 15 seconds of one speaker without noise, write down what is said there, word for word, and press "
+        "Run.\n\n"
+        "Without `reference text` only the sound of the voice is taken. Change only the text, and the voice isn't "
+        "taken again.\n\n"
+        "The model is a folder in `models/mizuoto/qwen3tts`, with all files of "
+        "`Qwen/Qwen3-TTS-12Hz-0.6B-Base`. Clone only voices whose owners agree.",
+    ),
+    "qwen3tts_designed_voice": (
+        (0, 160, 720, 170),
+        "Describe a voice, write a text, press Run. Another seed gives another such voice.\n\n"
+        "The description may be English or Chinese.\n\n"
+        "The model is a folder in `models/mizuoto/qwen3tts`, with all files of "
+        "`Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign`.",
+    ),
     "f5tts_clone": (
-        (0, 300, 640, 230),
+        (0, 330, 640, 230),
         "Choose a recording of 3 to 12 seconds, write down what is said in it, word for word, and a text.\n\n"
         "A model is a folder with `model_*.safetensors` and `vocab.txt`, such as `F5TTS_v1_Base`, in "
         "`models/mizuoto/f5tts`. Beside it stands `vocos`, with `config.yaml` and `pytorch_model.bin`.\n\n"
@@ -155,6 +191,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         base = prepare_base(Path(folder))
         place_voice(base)
+        place_models(base)
         install_f5tts(base)
         with ComfyServer(tree, base) as server:
             client = ComfyClient(server.url)

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors, of safetensors or of `torch.save`, and a module filled with them: all of them, and no others."""
+"""A checkpoint's tensors, of safetensors or of `torch.save`, and modules filled with them, strictly."""
 
 from __future__ import annotations
 

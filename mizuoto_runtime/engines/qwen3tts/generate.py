@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from ...errors import InputError
 from ...lm.cache import CacheKind, KvCache, new_cache
 from ...lm.decoder import Masks, Rope, RopeTable
+from ...lm.graphs import GraphedSteps
 from ...lm.sampling import exponential_noise, penalise_repeats
 from .config import SUPPRESSED, Generation, TalkerConfig
 from .prompt import Prompt
@@ -45,6 +46,7 @@ class Writer:
     """Writes the frames of a batch of prompts.
 
     rng: a CPU generator; every draw is made from it in upstream's order, for all rows at once. cache: the talker's.
+    graphs: replays the code predictor's steps; the talker's own see more positions each time, so they can't be.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Writer:
         how: Generation,
         rng: Generator,
         kv_cache: CacheKind = "dynamic",
+        graphs: GraphedSteps | None = None,
     ) -> None:
         if how.max_new_tokens < 2:
             raise InputError(f"max_new_tokens is {how.max_new_tokens}; the last token is never played, so 2 at least")
@@ -67,6 +70,7 @@ class Writer:
         self._device = device
         self._rope = RopeTable(self.config.decoder, rows.dtype, device)
         self._predictor = _FramePredictor(talker, how, len(prompts), rows.dtype, device)
+        self._graphs = graphs
         self._forbidden, self._forbidden_first = _forbidden(self.config, device)
         self._noise = _Noise(len(prompts), self.config, how, device)
         seen = torch.zeros(len(prompts), self.config.vocab, dtype=torch.bool, device=device)
@@ -95,11 +99,15 @@ class Writer:
             state.done = True
             return False
         embedded = self.talker.model.codec_embedding(first[:, None])
-        noise = self._noise.further(self.rng)
-        codes, embeddings = self._predictor.codes(torch.cat((hidden, embedded), dim=1), noise)
+        codes, embeddings = self._further_codes(torch.cat((hidden, embedded), dim=1), self._noise.further(self.rng))
         state.pending = torch.cat((embedded, *embeddings), dim=1).sum(1, keepdim=True) + self._following()
         state.frames.append(torch.stack((first, *codes), dim=1))
         return True
+
+    def drop_graphs(self) -> None:
+        """Give back what captured steps hold."""
+        if self._graphs is not None:
+            self._graphs.drop()
 
     def codes(self) -> list[Tensor]:
         """(groups, frames) whole numbers on the CPU, of each row up to its end."""
@@ -136,6 +144,12 @@ class Writer:
         state.seen = state.seen.scatter(1, first[:, None], True)
         return first
 
+    def _further_codes(self, x: Tensor, noise: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+        inputs = (x,) if noise is None else (x, noise)
+        if self._graphs is None:
+            return self._predictor.codes(*inputs)
+        return self._graphs.run("predictor", self._predictor.codes, *inputs)
+
     def _note_ends(self, first: Tensor) -> None:
         for row, code in enumerate(first.tolist()):
             if code == self.config.ids.eos:
@@ -169,13 +183,16 @@ class _FramePredictor:
         )
         self._caches = [_SpanCache(room, start, end) for start, end in spans]
 
-    def codes(self, x: Tensor, noise: Sequence[Tensor | None]) -> tuple[list[Tensor], list[Tensor]]:
-        """(rows, 2, width) hidden state and code 0 → the further codes, (rows) each, and their embeddings."""
+    def codes(self, x: Tensor, noise: Tensor | None = None) -> tuple[list[Tensor], list[Tensor]]:
+        """(rows, 2, width) hidden state and code 0 → the further codes, (rows) each, and their embeddings.
+
+        noise: (further codes, rows, codes), if they are chosen by chance.
+        """
         codes: list[Tensor] = []
         embeddings: list[Tensor] = []
         for step, table in enumerate(self._predictor.model.codec_embedding):
             logits = self._predictor(x, step, self._ropes[step], self._masks[step], self._caches[step])
-            codes.append(self._sampling.choose(logits, noise[step]))
+            codes.append(self._sampling.choose(logits, None if noise is None else noise[step]))
             x = table(codes[-1][:, None])
             embeddings.append(x)
         return codes, embeddings
@@ -205,7 +222,6 @@ class _Noise:
         self._device = device
         pinned = device.type == "cuda"
         further = config.groups - 1
-        self._none: list[Tensor | None] = [None] * further
         self._first = torch.empty(rows, config.vocab, pin_memory=pinned) if how.talker.sample else None
         shape = (further, rows, config.predictor_vocab)
         self._further = torch.empty(shape, pin_memory=pinned) if how.predictor.sample else None
@@ -214,13 +230,13 @@ class _Noise:
         """(rows, vocab) for code 0."""
         return None if self._first is None else self._on_device(exponential_noise(self._first, rng))
 
-    def further(self, rng: Generator) -> Sequence[Tensor | None]:
-        """(rows, codes) for each of the further codes; drawn one by one, as upstream does."""
+    def further(self, rng: Generator) -> Tensor | None:
+        """(further codes, rows, codes); drawn one by one, as upstream does."""
         if self._further is None:
-            return self._none
+            return None
         for each in self._further:
             exponential_noise(each, rng)
-        return list(self._on_device(self._further))
+        return self._on_device(self._further)
 
     def _on_device(self, noise: Tensor) -> Tensor:
         return noise.to(self._device, non_blocking=True)

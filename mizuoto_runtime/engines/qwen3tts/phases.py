@@ -12,6 +12,7 @@ from ...audio.join import Joiner
 from ...audio.mel import slaney_log_mel
 from ...errors import InputError
 from ...library import ModelFiles
+from ...lm.products import lay_out_in_blocks
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
@@ -36,7 +37,10 @@ SWITCHES = {None: None, "true": True, "false": False}
 
 @dataclass(frozen=True)
 class Qwen3TtsModel:
-    """An open model. voices: the folder of its saved voices. Base models alone have the two encoders."""
+    """An open model. voices: the folder of its saved voices. Base models alone have the two encoders.
+
+    dtype: what it computes in at the user's wish, "" for as stored.
+    """
 
     config: Qwen3TtsConfig
     codec: CodecConfig
@@ -46,12 +50,20 @@ class Qwen3TtsModel:
     decoder: ModelHandle
     encoder: ModelHandle | None
     speaker_encoder: ModelHandle | None
+    dtype: str = ""
+
+    def note(self, ctx: PhaseContext) -> None:
+        """Say in the output what was chosen for the whole model."""
+        if self.dtype:
+            ctx.applied["dtype"] = self.dtype
 
 
 def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
     """Open the model in the folder `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
-    loaded = load_modules(files.path)
+    loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
+    if loader.device == "cpu":
+        lay_out_in_blocks(loaded.talker.code_predictor.model.layers)
     talker = loader.handle("talker", loaded.talker)
     talker.mark(loaded.talker.model.text_embedding, "gather")
     talker.mark(loaded.talker.code_predictor, "hot")
@@ -67,6 +79,7 @@ def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
         decoder=decoder,
         encoder=loader.handle("codec_encoder", loaded.encoder) if loaded.encoder else None,
         speaker_encoder=loader.handle("speaker_encoder", loaded.speaker_encoder) if loaded.speaker_encoder else None,
+        dtype=loader.dtype,
     )
 
 
@@ -76,6 +89,7 @@ def voice_from_audio(
     """The voice of a recording; with its text, the recording's codes too."""
     if model.encoder is None or model.speaker_encoder is None:
         raise InputError("only Base models take a voice from audio; choose a Qwen3-TTS Base model")
+    model.note(ctx)
     prepared = prepare_reference(reference.samples, reference.rate_hz)
     for note in prepared.notes:
         ctx.warn(note)
@@ -155,6 +169,7 @@ def talker(
     **numbers: int | float | None,
 ) -> Codes:
     """The text's frames of codes. numbers: temperature and the like under upstream's names, None: the model's own."""
+    model.note(ctx)
     asked = GenerationOptions(
         do_sample=SWITCHES[do_sample],
         subtalker_dosample=SWITCHES[subtalker_dosample],
@@ -190,6 +205,7 @@ def _chosen(ctx: PhaseContext, config: Qwen3TtsConfig, voice: Voice | None, inst
 
 def decode(ctx: PhaseContext, model: Qwen3TtsModel, *, codes: Codes, sentence_silence: float) -> Audio:
     """The frames as audio, (1, length) at the codec's rate. Pieces of a split text are joined without clicks."""
+    model.note(ctx)
     joiner = Joiner(model.codec.output_rate_hz, silence_seconds=sentence_silence)
     for index, piece in enumerate(codes.pieces):
         ctx.progress(index, len(codes.pieces))

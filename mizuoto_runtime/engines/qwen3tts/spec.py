@@ -36,6 +36,7 @@ CLONE = Phase(
             type=AUDIO,
             label="reference",
             tooltip="One speaker without noise; 3 to 15 seconds are best, at most 60 are taken.",
+            batch=True,
         ),
         Port(
             name="reference_text",

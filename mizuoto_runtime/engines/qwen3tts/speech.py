@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...errors import InputError
+from ...lm.cuda_graphs import CudaCapturer
+from ...lm.graphs import GraphedSteps
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
 from ...text.sentences import split_sentences
@@ -21,6 +24,8 @@ from .voices import Voice
 
 STEP_FRAMES = 25
 HEAD_POSITIONS = 32
+MOST_POSITIONS = 32_768
+"""Of a prompt: what upstream's configuration gives the model (`max_position_embeddings`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ def _request(config: Qwen3TtsConfig, tokenizer: TextTokenizer, speech: Speech, t
     voice = speech.voice
     style = voice.description or speech.instruct
     cloned = voice.kind == "clone"
-    return Request(
+    request = Request(
         text=tokenizer.spoken(text),
         language=speech.language,
         instruction=tokenizer.instruction(style) if config.takes_style else (),
@@ -102,6 +107,21 @@ def _request(config: Qwen3TtsConfig, tokenizer: TextTokenizer, speech: Speech, t
         reference_codes=voice.codes,
         non_streaming=not cloned if speech.non_streaming is None else speech.non_streaming,
     )
+    if _prompt_positions(request) > MOST_POSITIONS:
+        raise InputError(
+            f"the prompt would have {_prompt_positions(request):,} positions, the model takes {MOST_POSITIONS:,}: "
+            f"{len(request.text.ids):,} tokens of text, {len(request.instruction):,} of the instruction or "
+            f"description, {len(request.reference):,} of the reference's text; shorten these, or let split_tokens "
+            "split the text"
+        )
+    return request
+
+
+def _prompt_positions(request: Request) -> int:
+    """At most so many."""
+    reference = 0 if request.reference_codes is None else request.reference_codes.shape[1]
+    texts = len(request.text.ids) + len(request.instruction) + len(request.reference)
+    return HEAD_POSITIONS + texts + reference
 
 
 def _expected_frames(request: Request) -> int:
@@ -166,14 +186,25 @@ class _Piece:
         talker = self._handle.module
         assert isinstance(talker, Talker)
         prompt = build_prompt(talker, self._config, self._request, torch.device(self._ctx.device))
-        return Writer(talker, [prompt], self._how, self._ctx.rng, self._ctx.kv_cache)
+        return Writer(talker, [prompt], self._how, self._ctx.rng, self._ctx.kv_cache, self._graphs())
+
+    def _graphs(self) -> GraphedSteps | None:
+        """What captures steps, where that is possible and wanted."""
+        if not self._ctx.cuda_graphs:
+            return None
+        return GraphedSteps(self._handle, CudaCapturer(torch.device(self._ctx.device)), self._ctx.warn)
 
     def _extend(self, writer: Writer) -> None:
         """A step of some frames, begun each time from the state that is there now."""
         before, held = writer.state.copy(), writer.cache.length_positions
         wanted = len(before.frames) + STEP_FRAMES
+        attempts = 0
 
         def step() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1:
+                writer.drop_graphs()
             writer.cache.crop(held)
             writer.state = before.copy()
             while len(writer.state.frames) < wanted and not writer.finished:
@@ -183,10 +214,7 @@ class _Piece:
         self._ctx.run("generate", [self._handle], step, self._memory_bytes(writer.cache.held_bytes))
 
     def _memory_bytes(self, held_bytes: int) -> int:
-        request = self._request
-        reference = 0 if request.reference_codes is None else request.reference_codes.shape[1]
-        text = len(request.text.ids) + len(request.instruction) + len(request.reference)
-        prompt = HEAD_POSITIONS + text + reference
+        prompt = _prompt_positions(self._request)
         talker = self._handle.module
         assert isinstance(talker, Talker)
         needed = talker_bytes(talker.config, prompt, self._how.max_new_tokens, self._ctx.kv_cache, talker.dtype)

@@ -5,11 +5,12 @@ The pre-tokenizer's pattern and the normal form are those that transformers give
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import MissingDependency, ModelFileError
+from ...errors import InputError, MissingDependency, ModelFileError
 from ...weights.entries import Entry, read_entry
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class TextTokenizer:
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; special tokens in it count as such."""
+        """The ids of `text`; special tokens in it count as such. InputError for half a surrogate pair."""
+        if half := re.search("[\ud800-\udfff]", text):
+            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -75,6 +78,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     except Exception as error:  # the library raises plain ones
         raise ModelFileError(f"{vocab}: not the vocabulary of {merges.name} ({error}); download both again") from error
+    _check_merges(tokenizer.get_vocab(with_added_tokens=False), merges, settings)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -97,6 +101,15 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
             found = tokenizer.token_to_id(token.content)
             raise entry.error("content", f"{token.content!r} has the id {found:,}; this model needs {token_id:,}")
     return TextTokenizer(tokenizer)
+
+
+def _check_merges(vocab: dict[str, int], path: Path, settings: Entry) -> None:
+    """The vocabulary's last token comes of the last merge, so a file that ends early doesn't make it."""
+    added = {entry.text("content") for _, entry in _added(settings)}
+    last = max((token for token in vocab if len(token) > 1 and token not in added), key=vocab.__getitem__, default="")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if last and all(line.strip("\r").replace(" ", "") != last for line in reversed(lines)):
+        raise ModelFileError(f"{path}: ends before the merge that makes {last!r}; it is truncated, download it again")
 
 
 def _added(settings: Entry) -> list[tuple[int, Entry]]:

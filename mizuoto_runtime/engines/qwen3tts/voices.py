@@ -126,6 +126,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     for key, tensor in tensors.items():
         if key not in shapes or (tensor.ndim, tensor.dtype) != shapes[key] or not tensor.numel():
             raise ModelFileError(f"{path}: holds {key!r} of {tuple(tensor.shape)} {tensor.dtype}; save the voice again")
+        if not bool(tensor.isfinite().all()):
+            raise ModelFileError(f"{path}: {key!r} isn't finite; save the voice again")
     return tensors
 
 

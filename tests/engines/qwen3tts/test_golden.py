@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from mizuoto_runtime.engines.qwen3tts import phases
 from mizuoto_runtime.engines.qwen3tts.config import GenerationOptions
@@ -15,7 +16,9 @@ from mizuoto_runtime.engines.qwen3tts.prompt import Request, build_prompt
 from mizuoto_runtime.engines.qwen3tts.speech import Codes
 from mizuoto_runtime.engines.qwen3tts.text import TAIL_IDS
 from mizuoto_runtime.engines.qwen3tts.weights import Modules, load_modules
+from mizuoto_runtime.lm import products
 from mizuoto_runtime.lm.cache import CacheKind
+from mizuoto_runtime.lm.products import lay_out_in_blocks
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.types import Audio
@@ -56,19 +59,52 @@ def test_the_ids_of_the_prompts_are_upstreams(opened: dict[str, Modules], number
             assert list(made.reference) == row.arrays["ref_ids"].tolist()[3:-2]
 
 
-@pytest.mark.parametrize("number", CASES)
-@pytest.mark.parametrize("kv_cache", ["dynamic", "static"])
-def test_the_codes_are_upstreams_in_batches_too(opened: dict[str, Modules], number: int, kv_cache: CacheKind) -> None:
-    rows = recorded(number)
-    loaded = opened[rows[0].model]
+def written(loaded: Modules, rows: list[Recorded], kv_cache: CacheKind = "dynamic") -> list[Tensor]:
+    """The codes of a case, with all its rows in one batch."""
     how = GenerationOptions(**rows[0].options).or_else(loaded.config.generation).resolved()
     prompts = [build_prompt(loaded.talker, loaded.config, request(loaded, row), torch.device("cpu")) for row in rows]
     writer = Writer(loaded.talker, prompts, how, generator(rows[0].seed), kv_cache)
     while writer.frame():
         pass
     assert writer.ended is all(row.ends == "end" for row in rows)
-    for made, row in zip(writer.codes(), rows, strict=True):
+    return writer.codes()
+
+
+@pytest.mark.parametrize("number", CASES)
+@pytest.mark.parametrize("kv_cache", ["dynamic", "static"])
+def test_the_codes_are_upstreams_in_batches_too(opened: dict[str, Modules], number: int, kv_cache: CacheKind) -> None:
+    rows = recorded(number)
+    for made, row in zip(written(opened[rows[0].model], rows, kv_cache), rows, strict=True):
         assert torch.equal(made, row.codes)
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_the_codes_are_upstreams_with_weights_in_blocks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As a CPU's large layers compute, here the small ones too."""
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    rows = recorded(number)
+    loaded = load_modules(root / "qwen3tts" / rows[0].model)
+    lay_out_in_blocks(loaded.talker.code_predictor)
+    for made, row in zip(written(loaded, rows), rows, strict=True):
+        assert torch.equal(made, row.codes)
+
+
+@pytest.mark.parametrize("number", [number for number in CASES if number not in SINGLE])
+def test_the_waveforms_of_a_batch_are_upstreams(opened: dict[str, Modules], number: int) -> None:
+    rows = recorded(number)
+    loaded = opened[rows[0].model]
+    for made, row in zip(written(loaded, rows), rows, strict=True):
+        if "samples" not in row.arrays:
+            continue
+        before = row.arrays.get("ref_codes", made[:, :0]).long()
+        whole = loaded.decoder.decode(torch.cat((before, made), dim=1))
+        cut = int(before.shape[1] / (before.shape[1] + made.shape[1]) * len(whole))
+        wanted = row.arrays["samples"]
+        assert whole[cut:].shape == wanted.shape
+        assert wanted.std() > 0.01
+        assert (whole[cut:] - wanted).abs().max() < TOLERANCE
 
 
 @pytest.mark.parametrize("number", SINGLE)

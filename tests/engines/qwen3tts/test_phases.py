@@ -10,15 +10,21 @@ import torch
 
 from mizuoto_runtime.engines.qwen3tts.config import GenerationOptions, read_config
 from mizuoto_runtime.engines.qwen3tts.estimates import most_tokens
+from mizuoto_runtime.engines.qwen3tts.generate import Writer
+from mizuoto_runtime.engines.qwen3tts.prompt import Request, build_prompt
 from mizuoto_runtime.engines.qwen3tts.speech import split_text
 from mizuoto_runtime.engines.qwen3tts.text import load_tokenizer
 from mizuoto_runtime.engines.qwen3tts.voices import Voice, load_voice, save_voice
+from mizuoto_runtime.engines.qwen3tts.weights import load_modules
 from mizuoto_runtime.errors import InputError, ModelFileError, UnknownName
 from mizuoto_runtime.library import ModelLibrary
+from mizuoto_runtime.lm.cache import CacheKind, peak_bytes, position_bytes
+from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Artifact, Audio, Output
 from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
+from tests.memory.live_bytes import LiveBytes
 
 REFERENCE = Audio(reference_sound(8_000, 4)[None], 24_000)
 
@@ -79,6 +85,36 @@ def test_a_damaged_voice_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace('"clone"', '"other"'), encoding="utf-8")
     with pytest.raises(ModelFileError, match="kind is 'other'"):
         load_voice(tmp_path, "one")
+
+
+def test_a_voice_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    save_voice(Voice(kind="clone", x_vector=torch.tensor([1.0, float("nan")])), tmp_path, "one")
+    with pytest.raises(ModelFileError, match="'x_vector' isn't finite"):
+        load_voice(tmp_path, "one")
+
+
+def test_half_a_character_in_any_text_is_refused(session: Session) -> None:
+    for model, option in (("design-large", "description"), ("custom-large", "instruct")):
+        with pytest.raises(InputError, match="surrogate pair"):
+            speak(session, model, **{option: "a\ud800"})
+    voice = Voice(kind="clone", x_vector=torch.ones(24), codes=torch.zeros(16, 3, dtype=torch.long), text="\udfff")
+    with pytest.raises(InputError, match="surrogate pair"):
+        speak(session, "base-small", voice=Artifact("MIZUOTO_QWEN3TTS_VOICE", voice, ()))
+
+
+def test_a_prompt_beyond_what_the_model_takes_is_refused(session: Session) -> None:
+    with pytest.raises(InputError, match=r"positions, the model takes 32,768: \d+ tokens of text, \d\d,\d{3} of the"):
+        speak(session, "design-large", description="a " * 40_000)
+    with pytest.raises(InputError, match="let split_tokens split the text"):
+        speak(session, "custom-small", text="a " * 40_000, split_tokens=0)
+
+
+def test_a_batch_of_recordings_gives_the_voice_of_its_first(session: Session) -> None:
+    batch = Audio(torch.stack([torch.zeros(2, 8_000), REFERENCE.samples.expand(2, -1)]), 24_000)
+    alone = voice_of(session, "base-small", "voice_from_audio", {"reference": REFERENCE}).value
+    chosen = voice_of(session, "base-small", "voice_from_audio", {"reference": batch})
+    assert torch.equal(chosen.value.x_vector, alone.x_vector)
+    assert any("a batch of 2; number 2" in warning for report in chosen.reports for warning in report.warnings)
 
 
 def test_a_recording_without_its_text_gives_its_sound_alone(session: Session) -> None:
@@ -152,6 +188,30 @@ def test_speech_without_an_end_is_stopped_and_said_so(session: Session) -> None:
     assert "cut off after 4 frames (0.3 seconds) by max_new_tokens" in str(cut.meta["warnings"])
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_keys_and_values_take_what_is_estimated(root: Path, kind: CacheKind) -> None:
+    """In a real request; what a cache takes while it grows is measured in tests/lm/test_cache.py."""
+    loaded = load_modules(root / "qwen3tts" / "custom-small")
+    talker, frames = loaded.talker, 60
+    talker.codec_head.weight[talker.config.ids.eos] = 0
+    request = Request(text=loaded.tokenizer.spoken("Hello there."), non_streaming=True)
+    prompt = build_prompt(talker, loaded.config, request, torch.device("cpu"))
+    how = GenerationOptions(max_new_tokens=frames + 1, do_sample=False, subtalker_dosample=False).resolved()
+    with LiveBytes() as live:
+        writer = Writer(talker, [prompt], how, generator(1), kind)
+        empty = live.current_bytes
+        while writer.frame():
+            pass
+        taken = live.current_bytes - empty
+    decoder = talker.config.decoder
+    each = position_bytes(decoder.kv_heads, decoder.head_dim, torch.float32)
+    assert writer.cache.length_positions == len(prompt.rows) + frames - 1
+    estimated = peak_bytes(each, decoder.layers, writer.cache.length_positions, kind, 1)
+    growing = each * writer.cache.length_positions if kind == "dynamic" else 0
+    assert writer.cache.held_bytes <= taken
+    assert writer.cache.held_bytes + growing <= estimated <= 1.25 * (writer.cache.held_bytes + growing)
+
+
 def test_shards_and_halves_load(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "qwen3tts" / "sharded", "custom-small", shards=3)
     write_checkpoint(tmp_path / "qwen3tts" / "whole", "custom-small")
@@ -164,6 +224,17 @@ def test_shards_and_halves_load(tmp_path: Path) -> None:
     talker, decoder = session.open(files).handles
     assert {parameter.dtype for parameter in talker.module.parameters()} == {torch.bfloat16}
     assert {parameter.dtype for parameter in decoder.module.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_request_may_choose_its_dtype(library: ModelLibrary, dtype: str) -> None:
+    session = Session(resolve({"compute.dtype": dtype}, {}), library)
+    output = speak(session, "base-small", reference=REFERENCE, reference_text="Hello.")
+    handles = session.open(session.find("qwen3tts", "base-small")).handles
+    found = {parameter.dtype for handle in handles for parameter in handle.module.parameters()}
+    assert found == {getattr(torch, dtype)}
+    assert output.meta["applied"] == {"dtype": dtype}
+    assert output.audio.samples.dtype == torch.float32 and output.audio.samples.std() > 1e-3
 
 
 def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
@@ -188,5 +259,10 @@ def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
     refused(r"model\.safetensors: truncated")
     write_checkpoint(folder, "custom-small")
-    (folder / "merges.txt").unlink()
+    merges = folder / "merges.txt"
+    for size_bytes in (0, 9, merges.stat().st_size // 2, merges.stat().st_size - 2):
+        merges.write_bytes(merges.read_bytes()[:size_bytes])
+        refused(r"merges\.txt: ends before the merge that makes|vocab\.json: not the vocabulary of merges\.txt")
+        write_checkpoint(folder, "custom-small")
+    merges.unlink()
     refused(r"merges\.txt: there is no such file")

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from mizuoto_runtime.conformance import conform
 from mizuoto_runtime.engines.qwen3tts import speech
-from mizuoto_runtime.errors import Cancelled
+from mizuoto_runtime.engines.qwen3tts.phases import load
+from mizuoto_runtime.engines.qwen3tts.spec import SPEC
+from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
+from mizuoto_runtime.lm import products
+from mizuoto_runtime.lm.products import BlockedProjection
+from mizuoto_runtime.loader import Loader
+from mizuoto_runtime.memory.device import DeviceService
+from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.memory.host import StandaloneHost
+from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Callbacks, Progress
 from tests.engines.operations import check_failing_operations
 from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
-from tests.golden.qwen3tts.checkpoint import reference_sound
+from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
+from tests.lm.captured import FakeCapturer
 
 CLONED, PRESET, DESIGNED = "base-streamed", "custom-streamed", "design-streamed"
 
@@ -46,6 +57,27 @@ def request(name: str, frames: int = 7) -> SpeakRequest:
 @pytest.mark.parametrize("name", [CLONED, PRESET, DESIGNED])
 def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: str) -> None:
     check_streaming(library, finder(name), request(name))
+
+
+def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official dtype, with the code predictor's weights in blocks, as large ones lie on a CPU."""
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    write_checkpoint(tmp_path / "qwen3tts" / PRESET, PRESET, dtype=torch.bfloat16)
+    library = ModelLibrary([tmp_path])
+    session = Session(resolve(environment={}), library)
+    loaded = session.open(finder(PRESET)(session))
+    talker = next(handle.module for handle in loaded.handles if handle.name == "talker")
+    assert any(isinstance(part, BlockedProjection) for part in talker.modules())
+    check_streaming(library, finder(PRESET), request(PRESET))
+
+
+def test_weights_for_a_graphics_card_stay_as_they_are_stored(
+    library: ModelLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    files = finder(PRESET)(Session(resolve(environment={}), library))
+    model = load(files, Loader(SPEC, files.ref, DeviceService(), "cuda:0"))
+    assert not any(isinstance(part, BlockedProjection) for part in model.talker.module.modules())
 
 
 def test_they_are_with_a_static_cache_too(library: ModelLibrary) -> None:
@@ -82,6 +114,54 @@ def test_memory_may_run_out_in_any_operation(library: ModelLibrary, name: str, f
     exact = check_failing_operations(library, finder(name), request(name, 4), share="whole", first=first, step=step)
     assert len(exact) > 4
     assert all(exact), "where there is something to give up, one failure is always survived"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_replayed_steps_give_the_same_samples(
+    library: ModelLibrary, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """CUDA graphs as far as a CPU can tell: what replays read and write, and that moved weights are noticed."""
+    expected = Session(resolve(environment={}), library)
+    wanted = expected.speak(finder(PRESET)(expected), request(PRESET)).audio.samples
+    capturer = FakeCapturer()
+    monkeypatch.setattr(PhaseContext, "cuda_graphs", True)
+    monkeypatch.setattr(speech, "CudaCapturer", lambda device: capturer)
+    monkeypatch.setattr(ModelHandle, "graphable", True)
+    session = simulated(library)
+    (talker,) = (each for each in session.open(finder(PRESET)(session)).handles if each.name == "talker")
+    capturer.handle = talker
+    least = talker.minimum_bytes(1)
+    with exact_size(session, round(least + share * (talker.size_bytes - least)) + (24 << 20)):
+        output = session.speak(finder(PRESET)(session), request(PRESET))
+    assert torch.equal(output.audio.samples, wanted)
+    assert capturer.captures >= 1 and capturer.replays >= 4
+    assert not any("CUDA graph" in warning for warning in output.meta["warnings"])
+
+
+def test_memory_may_run_out_while_a_step_is_captured(library: ModelLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Session(resolve(environment={}), library)
+    wanted = expected.speak(finder(PRESET)(expected), request(PRESET)).audio.samples
+    failures = iter([NotEnoughMemory("the card is full")])
+
+    def fail_once() -> None:
+        for failure in failures:
+            raise failure
+
+    monkeypatch.setattr(PhaseContext, "cuda_graphs", True)
+    monkeypatch.setattr(speech, "CudaCapturer", lambda device: FakeCapturer(fail_once))
+    monkeypatch.setattr(ModelHandle, "graphable", True)
+    session = simulated(library)
+    with exact_size(session, 64 << 20):
+        output = session.speak(finder(PRESET)(session), request(PRESET))
+    assert torch.equal(output.audio.samples, wanted)
+    assert output.meta["applied"]["oom_retries"] == 1
+
+
+def test_graphs_are_for_cuda_only_and_can_be_turned_off(library: ModelLibrary) -> None:
+    for device, setting, expected in (("cuda:0", "on", True), ("cuda:0", "off", False), ("cpu", "on", False)):
+        manager = Session(resolve({"compute.cuda_graphs": setting}, {}), library).manager
+        manager.host = StandaloneHost(device)
+        assert PhaseContext("test", manager, torch.Generator()).cuda_graphs is expected
 
 
 def test_embeddings_of_text_and_codes_are_gathered_and_the_predictor_stays_first(library: ModelLibrary) -> None:
