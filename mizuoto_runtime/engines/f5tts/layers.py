@@ -8,6 +8,7 @@ https://arxiv.org/abs/1910.07467). Upstream: f5_tts/model/modules.py of f5-tts 1
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,11 @@ RESPONSE_EPSILON = 1e-6
 TIME_FREQUENCIES = 128
 TIME_SCALE = 1000
 THETA = 10_000.0
-CONV_PAYS_ROWS = 32
-"""Rows from which a product in float32 is faster on a CPU as a convolution of width 1: up to a quarter."""
+ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+FUSED_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if ONEDNN else None
+"""oneDNN's product with bias and activation, as torch's compiler calls it on CPUs: up to a third faster than `linear`.
+None where torch lacks it."""
+FUSED_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def empty(*shape: int) -> nn.Parameter:
@@ -31,16 +35,22 @@ def empty(*shape: int) -> nn.Parameter:
 
 
 class Linear(nn.Linear):
-    """(rows, length, inputs) → (rows, length, outputs)."""
+    """(…, inputs) → (…, outputs). gelu: GELU follows, exact ("none") or by its tanh formula; None: nothing does."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, gelu: Literal["none", "tanh"] | None = None):
+        super().__init__(inputs, outputs, bias=bias)
+        self.gelu = gelu
 
     def reset_parameters(self) -> None:
         """Nothing: the weights are always loaded."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim < 3 or x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[1] < CONV_PAYS_ROWS:
-            return functional.linear(x, self.weight, self.bias)
-        y = functional.conv2d(x.transpose(1, 2).unsqueeze(2), self.weight[:, :, None, None], self.bias)
-        return y.squeeze(2).transpose(1, 2)
+        if FUSED_PRODUCT is not None and x.device.type == "cpu" and x.dtype in FUSED_DTYPES:
+            activation = "none" if self.gelu is None else "gelu"
+            fused: Tensor = FUSED_PRODUCT(x, self.weight, self.bias, activation, [], self.gelu or "")
+            return fused
+        y = functional.linear(x, self.weight, self.bias)
+        return y if self.gelu is None else functional.gelu(y, approximate=self.gelu)
 
 
 class Conv(nn.Conv1d):
@@ -138,8 +148,7 @@ class Attention(nn.Module):
         x = x.view(*x.shape[:2], self.heads, self.width)
         x = x if norm is None else norm(x)
         if self.rotated:
-            first = x[:, :, : self.rotated]
-            first.copy_(rotate(first, rotary))
+            rotate_(x[:, :, : self.rotated], rotary)
         return x.transpose(1, 2)
 
 
@@ -148,11 +157,11 @@ class Mlp(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.widen = Linear(architecture.dim, architecture.mlp)
+        self.widen = Linear(architecture.dim, architecture.mlp, gelu="tanh")
         self.narrow = Linear(architecture.mlp, architecture.dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.narrow(functional.gelu(self.widen(x), approximate="tanh"))
+        y: Tensor = self.narrow(self.widen(x))
         return y
 
 
@@ -177,13 +186,13 @@ class TextBlock(nn.Module):
         super().__init__()
         self.depthwise = Conv(width, 7, groups=width)
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON)
-        self.widen = Linear(width, inner)
+        self.widen = Linear(width, inner, gelu="none")
         self.response = Response(inner)
         self.narrow = Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(self.depthwise(x.transpose(1, 2)).transpose(1, 2))
-        narrowed: Tensor = self.narrow(self.response(functional.gelu(self.widen(y))))
+        narrowed: Tensor = self.narrow(self.response(self.widen(y)))
         return x + narrowed
 
 
@@ -206,10 +215,12 @@ def rotary_table(frequencies: Tensor, length: int) -> Tensor:
     return torch.complex(angles.cos().float(), angles.sin().float())[:, None]
 
 
-def rotate(x: Tensor, rotary: Tensor) -> Tensor:
-    """x: (rows, length, heads, width), each pair of neighbours turned."""
-    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotary).flatten(-2)
+def rotate_(x: Tensor, rotary: Tensor) -> None:
+    """x: (rows, length, heads, width); each pair of neighbours is turned, in float32."""
+    wide = x.float()
+    torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2)).mul_(rotary)
+    if wide is not x:
+        x.copy_(wide)
 
 
 def masked(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -58,13 +58,13 @@ class Block(nn.Module):
         super().__init__()
         self.depthwise = Embedding(config.width, config.width, groups=config.width)
         self.norm = nn.LayerNorm(config.width, eps=NORM_EPSILON)
-        self.widen = Linear(config.width, config.inner)
+        self.widen = Linear(config.width, config.inner, gelu="none")
         self.narrow = Linear(config.inner, config.width)
         self.gain = empty(config.width) if config.scaled else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(self.depthwise(x.transpose(1, 2)).transpose(1, 2))
-        y = self.narrow(functional.gelu(self.widen(y)))
+        y = self.narrow(self.widen(y))
         z: Tensor = x + (y if self.gain is None else self.gain * y)
         return z
 
