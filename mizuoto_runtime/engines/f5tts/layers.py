@@ -26,7 +26,17 @@ ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 FUSED_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if ONEDNN else None
 """oneDNN's product with bias and activation, as torch's compiler calls it on CPUs: up to a third faster than `linear`.
 None where torch lacks it."""
-FUSED_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def _fused_dtypes() -> tuple[torch.dtype, ...]:
+    """Those in which this CPU has the fused product."""
+    if FUSED_PRODUCT is None:
+        return ()
+    bfloat16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return (torch.float32, torch.bfloat16) if bfloat16 is not None and bfloat16() else (torch.float32,)
+
+
+FUSED_DTYPES = _fused_dtypes()
 
 
 def empty(*shape: int) -> nn.Parameter:
@@ -45,7 +55,7 @@ class Linear(nn.Linear):
         """Nothing: the weights are always loaded."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if FUSED_PRODUCT is not None and x.device.type == "cpu" and x.dtype in FUSED_DTYPES:
+        if FUSED_PRODUCT is not None and x.dtype in FUSED_DTYPES and x.device.type == "cpu":
             activation = "none" if self.gelu is None else "gelu"
             fused: Tensor = FUSED_PRODUCT(x, self.weight, self.bias, activation, [], self.gelu or "")
             return fused
