@@ -89,7 +89,10 @@ def test_paths_are_shown_as_they_are_written(tmp_path: Path) -> None:
 def test_engines_lists_everything_that_is_declared() -> None:
     engines = {engine["id"]: engine for engine in json.loads(run("engines", "--json").stdout)}
     assert [phase["id"] for phase in engines["piper"]["phases"]] == ["voice", "encode", "decode"]
-    assert engines["dummy"]["models"] == [{"id": "tones", "installed": True}]
+    (tones,) = engines["dummy"]["models"]
+    assert (tones["id"], tones["installed"], tones["fetchable"], tones["restricts"]) == ("tones", True, False, False)
+    joe = next(model for model in engines["piper"]["models"] if model["id"] == "en_US-joe-medium")
+    assert joe["fetchable"] and joe["size_bytes"] > 60_000_000 and joe["licence"] == "CC0-1.0"
     text = run("engines").stdout
     assert all(option["name"] in text for phase in engines["piper"]["phases"] for option in phase["options"])
     assert "Loudness of the white noise" in run("speak", "--help").stdout

@@ -309,7 +309,8 @@ def test_doctor_and_engines_are_what_the_command_line_shows(api: Api) -> None:
     }  # fmt: skip
     engines = {engine["id"]: engine for engine in api.get("/engines")["engines"]}
     assert {"piper", "dummy"} <= set(engines)
-    assert {"id": prompts.VOICE, "installed": True} in engines["piper"]["models"]
+    assert [model["id"] for model in engines["piper"]["models"] if model["installed"]] == [prompts.VOICE]
+    assert engines["piper"]["loader_node"] == "MizuotoPiperModel"
 
 
 def test_nothing_of_the_machine_is_told_beyond_what_doctor_names(api: Api) -> None:

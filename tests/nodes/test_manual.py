@@ -28,7 +28,8 @@ def test_voices_are_fetched_into_the_folder_that_comfyui_reads(language: str) ->
     text = READMES[language].read_text(encoding="utf-8")
     assert f"git clone <> {PLACE.rpartition('/')[2]}" in re.sub("<.*>", "<>", text)
     named = re.findall(r"--setting paths\.models=(\S+)", text)
-    assert [posixpath.normpath(posixpath.join(PLACE, path)) for path in named] == ["ComfyUI/models/mizuoto"]
+    assert {posixpath.normpath(posixpath.join(PLACE, path)) for path in named} == {"ComfyUI/models/mizuoto"}
+    assert len(named) == len(re.findall("models fetch .* --setting", text)) == 2
 
 
 def test_the_chinese_readme_gives_each_node_both_names() -> None:
