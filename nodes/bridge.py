@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ..mizuoto_runtime.memory.handle import ModelHandle
     from ..mizuoto_runtime.memory.pinning import PinHost
     from ..mizuoto_runtime.session import Session
+
+LOG = logging.getLogger(__name__)
 
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
@@ -319,13 +322,19 @@ def register_routes() -> None:
 
 
 def announce(*, now: bool = False) -> None:
-    """Tell the open pages what is held, at most every half second while a prompt runs. now: whenever that was."""
+    """Tell the open pages what is held, at most every half second while a prompt runs. now: whenever that was.
+
+    A page that can't be told fails no run.
+    """
     global _announced_s
     server = _server()
     if server is None or _session is None or not (now or time.monotonic() - _announced_s >= ANNOUNCE_INTERVAL_S):
         return
     _announced_s = time.monotonic()
-    server.send_sync("mizuoto.runtime", Served().runtime())
+    try:
+        server.send_sync("mizuoto.runtime", Served().runtime())
+    except Exception:
+        LOG.exception("what is held can't be told to the open pages")
 
 
 def _server() -> Any:

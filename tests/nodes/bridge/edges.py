@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import comfy.model_management as mm
 import comfy.model_patcher
@@ -231,6 +231,18 @@ def scenario_20_another_thread_is_refused() -> None:
         thread.join()
         assert len(errors) == 1 and "someone else's" in errors[0]
         assert rig.entries == [] and handle.held_bytes == 0 and not handle.busy
+
+
+def scenario_22_pages_that_cannot_be_told_fail_no_run() -> None:
+    server = Mock()
+    server.send_sync.side_effect = RuntimeError("the loop is closed")
+    with (
+        patch.object(bridge, "_server", lambda: server),
+        patch.object(bridge, "_session", object()),
+        patch.object(bridge.Served, "runtime", lambda self: {}),
+    ):
+        bridge.announce(now=True)
+    assert server.send_sync.call_count == 1
 
 
 def scenario_22_on_a_plain_cpu_nothing_is_registered_and_comfyui_would_allow_all() -> None:
