@@ -16,7 +16,7 @@ from devtools.client import ComfyClient
 from devtools.comfyui import ComfyServer, prepare_base
 from devtools.tree import Tree
 from devtools.voice import FOLDER, packaged_voice
-from mizuoto_runtime.downloads import DownloadFacts, Downloads
+from mizuoto_runtime.downloads import GOING_ON, DownloadFacts, Downloads
 from mizuoto_runtime.engines.piper.catalog import VARIANTS
 from mizuoto_runtime.errors import InputError
 from mizuoto_runtime.types import ModelRef, Progress
@@ -75,7 +75,7 @@ def ended(api: Api, model_id: str = PIPER) -> dict[str, Any]:
     deadline_s = time.monotonic() + 120
     while True:
         (download,) = [each for each in api.get("/downloads")["downloads"] if each["id"] == model_id]
-        if download["state"] not in ("waiting", "running"):
+        if download["state"] not in GOING_ON:
             return download
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -131,6 +131,7 @@ def test_a_restricting_licence_has_to_be_accepted(api: Api, hub: Server) -> None
         ("POST", "dummy:tones", {}, "has no models to download"),
         ("POST", "piper:..%2Fx", {}, "unknown published Piper model"),
         ("POST", PIPER, {"accept_licence": "yes"}, "must be true or false"),
+        ("POST", PIPER, {"accept_license": True}, "Did you mean 'accept_licence'"),
         ("DELETE", "piper:nothing", None, "no download of piper:nothing waits or runs"),
     ],
 )
@@ -169,13 +170,15 @@ def test_the_button_fetches_the_chosen_model(browser: Browser, api: Api, fetchin
 def run_all(
     fetch: Callable[..., object], *names: str, then: Callable[[Downloads], None] | None = None
 ) -> list[DownloadFacts]:
-    """What was told of downloads of those models, until the last one has ended. then: called once all are started."""
+    """What was told of downloads of those models, until all have ended. then: called once all are started."""
     told: list[DownloadFacts] = []
+    states: dict[str, str] = {}
     over = threading.Event()
 
     def tell(facts: DownloadFacts) -> None:
         told.append(facts)
-        if facts["id"] == f"e:{names[-1]}" and facts["state"] in ("done", "failed", "cancelled"):
+        states[facts["id"]] = facts["state"]
+        if len(states) == len(names) and not set(states.values()) & set(GOING_ON):
             over.set()
 
     downloads = Downloads(fetch, tell)
@@ -223,10 +226,36 @@ def test_one_that_waits_and_one_that_runs_can_be_cancelled() -> None:
     def cancel(downloads: Downloads) -> None:
         assert begun.wait(30)
         assert downloads.start(ModelRef("e", "runs"), accepts_licence=False)["state"] == "running", "not twice"
-        downloads.cancel(ModelRef("e", "waits"))
-        downloads.cancel(ModelRef("e", "runs"))
+        assert downloads.cancel(ModelRef("e", "waits"))["state"] == "cancelled", "at once"
+        assert downloads.cancel(ModelRef("e", "runs"))["state"] == "stopping"
 
     told = run_all(fetch, "runs", "waits", then=cancel)
     assert {facts["id"]: facts["state"] for facts in told} == {"e:runs": "cancelled", "e:waits": "cancelled"}
     with pytest.raises(InputError, match="no download of e:other"):
         Downloads(fetch, lambda facts: None).cancel(ModelRef("e", "other"))
+
+
+def test_what_is_started_again_runs_once() -> None:
+    begun, stop = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def fetch(ref: ModelRef, accepts: bool, progress: Callable[[Progress], None], check: Callable[[], None]) -> None:
+        ran.append(ref.model)
+        begun.set()
+        if ref.model == "first":
+            assert stop.wait(30)
+            progress(Progress(ref.model, 5, 10))
+            check()
+
+    def again(downloads: Downloads) -> None:
+        assert begun.wait(30)
+        downloads.cancel(ModelRef("e", "second"))
+        assert downloads.start(ModelRef("e", "second"), accepts_licence=False)["state"] == "waiting"
+        downloads.cancel(ModelRef("e", "first"))
+        with pytest.raises(InputError, match="is being stopped; start it again in a moment"):
+            downloads.start(ModelRef("e", "first"), accepts_licence=False)
+        stop.set()
+
+    told = run_all(fetch, "first", "second", then=again)
+    assert ran == ["first", "second"]
+    assert {"id": "e:first", "state": "stopping", "done_bytes": 5, "total_bytes": 10, "message": ""} in told
