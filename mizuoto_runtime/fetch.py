@@ -305,8 +305,9 @@ def _accepted_start(answer: http.client.HTTPResponse, file: ModelFile, url: str,
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
+    """What has come, at most a block; a slow connection's bytes aren't waited for until they fill one."""
     try:
-        return answer.read(BLOCK_BYTES)
+        return answer.read1(BLOCK_BYTES)
     except http.client.IncompleteRead as error:
         return error.partial
     except (OSError, http.client.HTTPException) as error:

@@ -133,7 +133,7 @@ def editor(browser: Browser, server: ComfyServer) -> Iterator[Editor]:
     ComfyClient(server.url).post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
     opened = browser.new_page(viewport=VIEWPORT)
     said: list[ConsoleMessage] = []
-    opened.on("console", said.append)
+    opened.on("console", lambda message: said.append(message))
     opened.goto(server.url)
     opened.wait_for_function(EDITOR_READY)
     yield Editor(opened, said)

@@ -112,6 +112,11 @@ function on(name, listener) {
     return () => api.removeEventListener(name, heard);
 }
 
+/** Lets ComfyUI know what the server may tell; it complains in the console of what nobody listens to. */
+export function hearAll() {
+    for (const name of ["mizuoto.runtime", "mizuoto.settings", "mizuoto.download"]) api.addEventListener(name, () => {});
+}
+
 /** Whenever the server tells what is held. @param {(runtime: Runtime) => void} listener */
 export const onRuntime = (listener) => on("mizuoto.runtime", listener);
 

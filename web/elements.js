@@ -65,7 +65,7 @@ function changeChildren(old, wanted) {
  */
 function keyed(old, node) {
     const key = keyOf(node);
-    return key && [...old.children].find((child) => keyOf(child) === key);
+    return key ? [...old.children].find((child) => keyOf(child) === key) : undefined;
 }
 
 /** @param {Node} node */

@@ -2,6 +2,7 @@
 /** What the pack adds to ComfyUI's page. */
 
 import { app } from "../../scripts/app.js";
+import { hearAll } from "./api.js";
 import { showBadges } from "./badge.js";
 import { Downloads } from "./downloads.js";
 import { FetchButtons } from "./fetch.js";
@@ -33,6 +34,8 @@ function addStyles() {
     link.href = new URL("./panel.css", import.meta.url).href;
     document.head.append(link);
 }
+
+hearAll();
 
 app.registerExtension({
     name: "mizuoto.panel",

@@ -66,6 +66,7 @@ def test_a_workflow_loads_without_complaint(page: Page, name: str) -> None:
 
 def test_the_run_button_makes_speech(page: Page, client: ComfyClient) -> None:
     load(page, "piper_speak")
+    page.evaluate("app.graph.nodes.flatMap(node => node.widgets).find(one => one?.name === 'text').value = 'Hello.'")
     before = set(client.get_json("/history"))
     page.locator(RUN_BUTTONS).first.click()
     deadline_s = time.monotonic() + RUN_TIMEOUT_S
@@ -212,17 +213,17 @@ def test_the_help_panel_speaks_chinese(chinese_page: Page) -> None:
 
 
 def test_the_server_hands_out_the_help_pages(page: Page) -> None:
-    """The editor fetches <Node>/<language>.md and falls back to <Node>.md."""
+    """The editor fetches <Node>/<language>.md and falls back to <Node>.md, with a complaint in the console."""
     served = page.evaluate("""async () => {
       const text = async (path) => {
         const answer = await fetch(`/extensions/mizuoto/docs/${path}`)
         return [answer.status, await answer.text()]
       }
-      return [await text('MizuotoSpeak/zh.md'), await text('MizuotoSpeak.md')]
+      return [await text('MizuotoSpeak/zh.md'), await text('MizuotoSpeak/en.md'), await text('MizuotoSpeak.md')]
     }""")
     docs = ROOT / "web" / "docs"
     assert served[0] == [200, (docs / "MizuotoSpeak" / "zh.md").read_text(encoding="utf-8")]
-    assert served[1] == [200, (docs / "MizuotoSpeak.md").read_text(encoding="utf-8")]
+    assert served[1] == served[2] == [200, (docs / "MizuotoSpeak.md").read_text(encoding="utf-8")]
 
 
 def test_the_console_says_nothing_of_the_pack(page: Page, editor: Editor) -> None:
