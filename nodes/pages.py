@@ -30,6 +30,7 @@ class Pages:
         self._soon = False
         self._told_s = -INTERVAL_S
         self._download_told_s = -INTERVAL_S
+        self._download: DownloadFacts | None = None
 
     def while_it_runs(self) -> None:
         """Tell what is held, at most every half second."""
@@ -43,17 +44,10 @@ class Pages:
 
     def soon(self) -> None:
         """Tell what is held in a moment, once for all that changes until then. Returns at once, on any thread."""
-        server = self._server()
-        if server is None:
-            return
         with self._lock:
             if self._soon:
                 return
-            self._soon = True
-        try:
-            server.loop.call_soon_threadsafe(server.loop.call_later, SOON_S, self._from_loop)
-        except RuntimeError:  # the loop is closed: ComfyUI ends
-            self._soon = False
+            self._soon = self._later(SOON_S, self._from_loop)
 
     def settings(self) -> None:
         """Tell that settings have changed, and what that does to what is held."""
@@ -61,13 +55,34 @@ class Pages:
         self.held()
 
     def download(self, download: DownloadFacts) -> None:
-        """Tell of a download, of its progress a few times a second only."""
+        """Tell of a download; of its progress twice a second, and of the last there is however slowly more comes."""
         now_s = time.monotonic()
         going_on = download["state"] == "running" and download["done_bytes"] > 0
-        if going_on and now_s - self._download_told_s < INTERVAL_S:
-            return
-        self._download_told_s = now_s
-        self._tell("mizuoto.download", lambda: dict(download))
+        with self._lock:
+            if going_on and now_s - self._download_told_s < INTERVAL_S:
+                if self._download is not None or self._later(INTERVAL_S, self._tell_download):
+                    self._download = download
+                return
+            self._download_told_s, self._download = now_s, None
+            self._tell("mizuoto.download", lambda: dict(download))
+
+    def _tell_download(self) -> None:
+        with self._lock:
+            download, self._download = self._download, None
+            if download is not None:
+                self._download_told_s = time.monotonic()
+                self._tell("mizuoto.download", lambda: dict(download))
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> bool:
+        """Whether `call` will be called, by the server's loop."""
+        server = self._server()
+        if server is None:
+            return False
+        try:
+            server.loop.call_soon_threadsafe(server.loop.call_later, delay_s, call)
+        except RuntimeError:  # the loop is closed: ComfyUI ends
+            return False
+        return True
 
     def _from_loop(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self._changed)

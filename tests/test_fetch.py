@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -70,7 +71,8 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 server.go_on.wait(60)
                 start = end
             cuts = server.cut_after.get(path)
-            self.wfile.write(content[start : start + cuts.pop(0)] if cuts else content[start:])
+            with suppress(ConnectionError):  # the client has heard enough
+                self.wfile.write(content[start : start + cuts.pop(0)] if cuts else content[start:])
 
         def log_message(self, format: str, *args: object) -> None:
             pass

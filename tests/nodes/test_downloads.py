@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -200,7 +201,7 @@ def test_the_panel_shows_a_download_stops_it_and_goes_on(page: Page, api: Api, h
     assert page.evaluate(f"[{BUTTON}.label, {BUTTON}.disabled]") == ["Stopping…", True]
     hub.go_on.set()
     page.wait_for_selector(f'{CARD}[data-state="cancelled"]')
-    assert "Stopped; what has come is kept · 20 MB of 60 MB" in page.inner_text(CARD)
+    assert re.search(r"Stopped; what has come is kept · 2\d MB of 60 MB", page.inner_text(CARD))
     assert not installed(api)[prompts.VOICE]
     page.click(f'{CARD} [data-action="go_on"]')
     page.wait_for_selector(f'{CARD}[data-state="done"]', timeout=120_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -79,13 +78,16 @@ def test_pages_that_cannot_be_told_fail_no_run(pages: ModuleType, name: str) -> 
 
 
 def test_a_download_is_told_of_a_few_times_a_second_and_always_of_its_end(pages: ModuleType) -> None:
-    server = Server()
-    teller = pages.Pages(lambda: server, lambda: None)
-    began_s = time.monotonic()
-    states = [("waiting", 0), ("running", 0), *(("running", done) for done in range(1, 9)), ("done", 9)]
-    for state, done_bytes in states:
-        teller.download({"id": "e:m", "state": state, "done_bytes": done_bytes, "total_bytes": 9, "message": ""})
-    assert time.monotonic() - began_s < pages.INTERVAL_S
-    assert [(facts["state"], facts["done_bytes"]) for _, facts in server.told] == [
-        ("waiting", 0), ("running", 0), ("done", 9),
-    ]  # fmt: skip
+    async def downloads(*states: tuple[str, int]) -> list[tuple[str, int]]:
+        server = Server(asyncio.get_running_loop())
+        teller = pages.Pages(lambda: server, lambda: None)
+        for state, done_bytes in states:
+            facts = {"id": "e:m", "state": state, "done_bytes": done_bytes, "total_bytes": 9, "message": ""}
+            await asyncio.to_thread(teller.download, facts)
+        await asyncio.sleep(2 * pages.INTERVAL_S)
+        return [(facts["state"], facts["done_bytes"]) for _, facts in server.told]
+
+    progress = [("running", done) for done in range(1, 9)]
+    begun = [("waiting", 0), ("running", 0)]
+    assert asyncio.run(downloads(*begun, *progress, ("done", 9))) == [*begun, ("done", 9)]
+    assert asyncio.run(downloads(*begun, *progress)) == [*begun, ("running", 8)], "nothing more comes"
