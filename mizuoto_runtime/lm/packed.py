@@ -5,7 +5,7 @@ The rows lie one after another in a matrix, without padding, so a linear layer r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -104,10 +104,11 @@ class PackedDecoder(nn.Module):
         self.layers = nn.ModuleList(PackedLayer(config) for _ in range(config.layers))
         self.norm = RmsNorm(config.width, config.norm_eps)
 
-    def forward(self, x: Tensor, packing: Packing, ends: Ends) -> Tensor:
-        """The last layer asks for the ends only; all layers before it need every position."""
+    def forward(self, x: Tensor, packing: Packing, ends: Ends, check: Callable[[], None]) -> Tensor:
+        """The last layer asks for the ends only; those before it need every position. check: raises to cancel."""
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
+            check()
             x = layer(x, packing, ends if index == last else None)
         normed: Tensor = self.norm(x)
         return normed

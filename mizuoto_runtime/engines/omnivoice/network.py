@@ -5,7 +5,7 @@ After `OmniVoice` of omnivoice 0.2.1, as its outputs show it; parameters carry t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,10 @@ class Network(nn.Module):
         embedded: Tensor = self.audio_embeddings(codes + first)
         return embedded.sum(0)
 
-    def forward(self, x: Tensor, packing: Packing, ends: Ends) -> Tensor:
-        """Embeddings of packed rows, (total, width) → hidden states of their ends, (ends, width)."""
-        hidden: Tensor = self.llm(x, packing, ends)
+    def forward(self, x: Tensor, packing: Packing, ends: Ends, check: Callable[[], None]) -> Tensor:
+        """Embeddings of packed rows, (total, width) → hidden states of their ends, (ends, width).
+
+        check: raises to cancel; called between layers.
+        """
+        hidden: Tensor = self.llm(x, packing, ends, check)
         return hidden

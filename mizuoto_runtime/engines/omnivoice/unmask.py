@@ -77,11 +77,20 @@ def kept_by_step(codes: int, how: Unmasking) -> list[int]:
 class Unmasker:
     """A batch of prompts on its way from masks to codes; `run` goes on from the last whole step.
 
-    rng: a CPU generator. codes: (codebooks, frames) whole numbers on the CPU, of each prompt.
+    rng: a CPU generator. check: raises to cancel; called between layers. codes: (codebooks, frames) whole numbers on
+    the CPU, of each prompt.
     """
 
-    def __init__(self, network: Network, prompts: Sequence[Prompt], how: Unmasking, rng: Generator) -> None:
+    def __init__(
+        self,
+        network: Network,
+        prompts: Sequence[Prompt],
+        how: Unmasking,
+        rng: Generator,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.done = 0
+        self._check = check
         self._network, self._prompts, self._how, self._rng = network, prompts, how, rng
         config = network.config
         self._mask = config.mask
@@ -106,7 +115,7 @@ class Unmasker:
     def _step(self, rows: _Rows, counts: Sequence[int]) -> None:
         """A step's codes take the place of those before only once all of them are there."""
         places = [(codes == self._mask) & bool(count) for codes, count in zip(self.codes, counts, strict=True)]
-        hidden = rows.hidden(self.codes)
+        hidden = rows.hidden(self.codes, self._check)
         noise = [self._noise(codes, bool(count)) for codes, count in zip(self.codes, counts, strict=True)]
         guesses, scores = self._guess(hidden, places, noise)
         made = []
@@ -219,12 +228,12 @@ class _Rows:
             return text
         return torch.cat((text, self._network.frames(prompt.reference.to(self._device))))
 
-    def hidden(self, codes: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    def hidden(self, codes: Sequence[Tensor], check: Callable[[], None]) -> list[tuple[Tensor, ...]]:
         """Of each prompt the hidden states of its frames, (frames, width), guided and perhaps unguided."""
         parts = []
         for before, each in zip(self._before, codes, strict=True):
             frames = self._network.frames(each.to(self._device))
             parts += [before, frames, frames] if self._guided else [before, frames]
-        states = self._network(torch.cat(parts), self._packing, self._ends).split(self._ends.counts)
+        states = self._network(torch.cat(parts), self._packing, self._ends, check).split(self._ends.counts)
         each_item = 1 + self._guided
         return [tuple(states[first : first + each_item]) for first in range(0, len(states), each_item)]
