@@ -47,8 +47,8 @@ class Network(nn.Module):
         self.audio_heads = Heads(config)
 
     def memory_units(self) -> list[nn.Module]:
-        """What streams beside the layers."""
-        return [self.audio_heads]
+        """What runs one after the other."""
+        return [*self.llm.layers, self.audio_heads]
 
     @property
     def dtype(self) -> torch.dtype:

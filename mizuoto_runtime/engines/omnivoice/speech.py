@@ -37,7 +37,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Codes:
-    """Speech in chunks, int64 (codebooks, frames) on the CPU each. rms: how loud the reference was; None without one."""
+    """Speech in chunks, int64 (codebooks, frames) on the CPU each. rms: of the reference; None if there was none."""
 
     chunks: tuple[Tensor, ...]
     rms: float | None
@@ -68,9 +68,10 @@ class Said:
     codes: Tensor | None = None
     text: str = ""
 
-    @property
-    def pace(self) -> Pace:
-        return Pace() if self.codes is None or not self.text else Pace(self.text, self.codes.shape[1])
+    def frames(self, text: str, speed: float = 1.0) -> int:
+        """How many frames `text` takes, at so many times its pace."""
+        pace = Pace(self.text, self.codes.shape[1]) if self.codes is not None and self.text else Pace()
+        return estimated_frames(text, pace, speed)
 
 
 class Speaker:
@@ -81,12 +82,12 @@ class Speaker:
 
     def plan(self, speech: Speech) -> Plan:
         """In which chunks, and how fast. InputError for a text with nothing to say in it."""
-        text, pace = speech.text, Said(speech.voice.codes, speech.voice.text).pace
+        text, said = speech.text, Said(speech.voice.codes, speech.voice.text)
         if speech.duration is None:
-            frames, speed = estimated_frames(text, pace, speech.speed), speech.speed
+            frames, speed = said.frames(text, speech.speed), speech.speed
         else:
             frames = max(1, int(speech.duration * self._rate_hz))
-            speed = estimated_frames(text, pace) / frames
+            speed = said.frames(text) / frames
         if frames <= int(speech.threshold_seconds * self._rate_hz):
             return Plan((text,), frames, speed)
         chars = int(speech.chunk_seconds * self._rate_hz / (frames / len(text))) if text else 0
@@ -115,7 +116,7 @@ class Speaker:
         said = Said(speech.voice.codes, speech.voice.text)
         chunks: list[Tensor] = []
         for text in plan.chunks:
-            frames = plan.frames or estimated_frames(text, said.pace, plan.speed)
+            frames = plan.frames or said.frames(text, plan.speed)
             prompt = self.prompt(speech, text, said, frames)
             chunks.append(self._made(ctx, handle, prompt, speech.how, len(chunks), len(plan.chunks)))
             if said.codes is None:
