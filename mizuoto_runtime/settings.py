@@ -171,7 +171,7 @@ SETTINGS = (
         label="Computation dtype",
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
-        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results",
+        help="what Qwen3-TTS and OmniVoice compute in; auto: as its files are stored; other ones change results",
     ),
     Setting(
         name="compute.cuda_graphs",

@@ -22,7 +22,7 @@ def remove_silence(
     parts = list(loud_parts(recording, least_ms=middle_ms, threshold_db=SILENT_DB, kept_ms=middle_ms))
     kept = Pcm(np.concatenate([part.samples for part in parts] or [recording.samples[:0]]), rate_hz)
     kept = _without_start(_reversed(_without_start(kept, lead_ms)), trail_ms)
-    wave: NDArray[np.float32] = _reversed(kept).samples[:, 0].astype(np.float32) / FULL_SCALE
+    wave: NDArray[np.float32] = _reversed(kept).samples[:, 0].astype(np.float32) / np.float32(FULL_SCALE)
     return wave
 
 

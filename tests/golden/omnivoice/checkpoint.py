@@ -26,7 +26,7 @@ HEAD_GAIN = 6.0
 """So that the likeliest code is clearly likelier than the next."""
 QUIET = 2.0**-4
 """What the codec's last convolution is multiplied with, so that its sound isn't clipped."""
-MODEL, RECORDING = "OmniVoice", "omnivoice_reference.wav"
+MODEL, RECORDING = "OmniVoice", "speaker.wav"
 
 
 def models() -> dict[str, Any]:
