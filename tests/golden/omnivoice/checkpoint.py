@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent
 STEPS = 512
 HEAD_GAIN = 6.0
 """So that the likeliest code is clearly likelier than the next."""
-QUIET = 2.0**-4
+QUIET = 2.0**-8
 """What the codec's last convolution is multiplied with, so that its sound isn't clipped."""
 MODEL, RECORDING = "OmniVoice", "speaker.wav"
 
