@@ -22,14 +22,15 @@ def remove_silence(
     parts = list(loud_parts(recording, least_ms=middle_ms, threshold_db=SILENT_DB, kept_ms=middle_ms))
     kept = Pcm(np.concatenate([part.samples for part in parts] or [recording.samples[:0]]), rate_hz)
     kept = _without_start(_reversed(_without_start(kept, lead_ms)), trail_ms)
-    wave: NDArray[np.float32] = _reversed(kept).samples[:, 0].astype(np.float32) / FULL_SCALE
+    wave: NDArray[np.float32] = _reversed(kept).samples[:, 0].astype(np.float32) / np.float32(FULL_SCALE)
     return wave
 
 
 def to_pcm(samples: NDArray[np.float32], rate_hz: int) -> Pcm:
     """samples: (length), full scale 1. Truncated to 16 bits, and clipped."""
-    scaled = (samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1)
-    return Pcm(scaled.astype(np.int16)[:, None], rate_hz)
+    scaled = samples * np.float32(FULL_SCALE)
+    whole = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    return Pcm(whole[:, None], rate_hz)
 
 
 def _without_start(recording: Pcm, kept_ms: int) -> Pcm:
