@@ -176,17 +176,14 @@ def _quantizers(root: Entry, frame_rate_hz: int) -> tuple[int, int]:
 
 def _semantic(root: Entry, width: int) -> SemanticConfig:
     strides = root.sizes("strides", (1, 1))
-    ratios = root.numbers("channel_ratios", (1, 1))
-    if len(ratios) != len(strides) or max(ratios) * width > MOST_CHANNELS:
-        raise root.error("channel_ratios", f"is {reprlib.repr(ratios)}; as many numbers as strides are needed")
-    widths = tuple(int(width * ratio) for ratio in ratios)
-    if widths[-1] != width or 0 in widths:
-        raise root.error("channel_ratios", f"is {reprlib.repr(ratios)}; numbers around 1 that end with 1 are needed")
+    ratios = root.sizes("channel_ratios", (1, 1))
+    if len(ratios) != len(strides) or max(ratios) * width > MOST_CHANNELS or ratios[-1] != 1:
+        raise root.error("channel_ratios", f"is {list(ratios)}; as many numbers as strides are needed, the last one 1")
     return SemanticConfig(
         width=width,
         kernel=root.size("kernel_size", 3),
         unit_kernel=root.size("unit_kernel_size", 3),
-        widths=widths,
+        widths=tuple(width * ratio for ratio in ratios),
         strides=strides,
         dilations=root.sizes("block_dilations", (1, 1)),
     )

@@ -37,7 +37,7 @@ class Upsampling(nn.Module):
         self.units = nn.ModuleList(ResidualUnit(inputs // 2, dilation) for dilation in DILATIONS)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.upsample(self.activation(x))
+        x = self.upsample(self.activation(x, out=x))
         for unit in self.units:
             x = unit(x)
         return x
@@ -94,7 +94,7 @@ class CodecDecoder(nn.Module):
         for stage in self.stages:
             check()
             x = stage(x)
-        samples: Tensor = self.output(self.activation(x))
+        samples: Tensor = self.output(self.activation(x, out=x))
         return samples[0]
 
     def _latent(self, codes: Tensor) -> Tensor:

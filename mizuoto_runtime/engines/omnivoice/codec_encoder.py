@@ -36,7 +36,7 @@ class Downsampling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for unit in self.units:
             x = unit(x)
-        y: Tensor = self.conv(self.activation(x))
+        y: Tensor = self.conv(self.activation(x, out=x))
         return y
 
 
@@ -70,7 +70,7 @@ class AcousticEncoder(nn.Module):
         for stage in self.stages:
             check()
             x = stage(x)
-        y: Tensor = self.output(self.activation(x))
+        y: Tensor = self.output(self.activation(x, out=x))
         return y
 
 

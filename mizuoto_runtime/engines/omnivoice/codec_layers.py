@@ -12,6 +12,8 @@ from torch import Tensor, nn
 KERNEL = 7
 DILATIONS = (1, 3, 9)
 SNAKE_EPSILON = 1e-9
+BLOCK_ELEMENTS = 1 << 19
+"""So many are activated at once on a CPU, since they stay in its cache between the steps."""
 
 
 def nothing() -> None:
@@ -37,10 +39,17 @@ class Snake(nn.Module):
         super().__init__()
         self.alpha = nn.Parameter(torch.empty(1, channels, 1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (1, channels, length)."""
-        waves = (self.alpha * x).sin_().square_()
-        return waves.mul_((self.alpha + SNAKE_EPSILON).reciprocal()).add_(x)
+    def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x: (1, channels, length). out: where the result goes; it may be `x` itself."""
+        y = torch.empty_like(x) if out is None else out
+        scale = (self.alpha + SNAKE_EPSILON).reciprocal()
+        channels, length = x.shape[1:]
+        block = max(1, BLOCK_ELEMENTS // max(1, length)) if x.device.type == "cpu" else channels
+        for start in range(0, channels, block):
+            part = slice(start, start + block)
+            waves = (self.alpha[:, part] * x[:, part]).sin_().square_().mul_(scale[:, part])
+            torch.add(x[:, part], waves, out=y[:, part])
+        return y
 
 
 class ResidualUnit(nn.Module):
@@ -55,5 +64,5 @@ class ResidualUnit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.dilated(self.dilated_activation(x))
-        z: Tensor = self.pointwise(self.pointwise_activation(y)).add_(x)
+        z: Tensor = self.pointwise(self.pointwise_activation(y, out=y)).add_(x)
         return z

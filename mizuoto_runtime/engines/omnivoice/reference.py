@@ -15,7 +15,7 @@ from ...audio.recording import first_audible, recording_batch
 from ...audio.resample import resample_hann
 from ...errors import InputError
 from .codec_config import CodecConfig
-from .silence import SILENT_DB, remove_silence
+from .silence import remove_silence
 
 QUIET_RMS = 0.1
 """A recording that is quieter is raised to this; what is made from it is lowered again."""
@@ -51,16 +51,7 @@ def prepare_reference(samples: Tensor, rate_hz: int, config: CodecConfig, *, pre
     wave = mono[0]
     if preprocess:
         wave = remove_silence(wave, config.rate_hz, middle_ms=200, lead_ms=100, trail_ms=200)
-        _check_loud(wave)
     return Reference(_whole_frames(wave, config), rms, notes + _notes(len(wave) / config.rate_hz))
-
-
-def _check_loud(wave: np.ndarray) -> None:
-    if not len(wave):
-        raise InputError(
-            f"the reference is silent: nothing in it is louder than {SILENT_DB:g} dB of full scale once it was raised; "
-            "choose a recording in which somebody speaks"
-        )
 
 
 def _whole_frames(wave: np.ndarray, config: CodecConfig) -> Tensor:

@@ -28,8 +28,9 @@ def remove_silence(
 
 def to_pcm(samples: NDArray[np.float32], rate_hz: int) -> Pcm:
     """samples: (length), full scale 1. Truncated to 16 bits, and clipped."""
-    scaled = (samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1)
-    return Pcm(scaled.astype(np.int16)[:, None], rate_hz)
+    scaled = samples * np.float32(FULL_SCALE)
+    whole = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    return Pcm(whole[:, None], rate_hz)
 
 
 def _without_start(recording: Pcm, kept_ms: int) -> Pcm:
