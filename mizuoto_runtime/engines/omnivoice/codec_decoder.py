@@ -1,19 +1,41 @@
 """The codec's decoder: codes → samples.
 
+The last stages are computed in tiles that overlap by all that they depend on, so that only the last bits depend on
+where a tile ends. What fits into one tile is upstream's to the last bit on a CPU.
+
 Arithmetic: DAC (https://arxiv.org/abs/2306.06546, section 3), without its last tanh. Upstream:
 `HiggsAudioV2TokenizerModel.decode` of transformers 5.24.0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
+from . import codec_layers
 from .codec_config import CodecConfig
-from .codec_layers import DILATIONS, KERNEL, Conv, Linear, ResidualUnit, Snake, nothing
+from .codec_layers import DILATIONS, KERNEL, UNITS_REACH, Conv, Linear, ResidualUnit, Snake, nothing
+
+WHOLE = 2
+"""So many stages are computed for all frames at once; the others, which make the most values, tile by tile."""
+
+
+def tile_frames(config: CodecConfig) -> int:
+    """Frames that the last stages take at once."""
+    channels = config.decoder_channels >> len(config.upsampling)
+    return max(1, codec_layers.TILE_ELEMENTS // (config.hop_length * channels))
+
+
+def reach_rows(config: CodecConfig) -> int:
+    """How far to each side the last stages look, in rows of what the first WHOLE stages give."""
+    reach = KERNEL // 2
+    for ratio in reversed(config.upsampling[WHOLE:]):
+        reach = -(-(reach + UNITS_REACH) // ratio) + 1
+    return reach
 
 
 class Upsample(nn.ConvTranspose1d):
@@ -74,6 +96,8 @@ class CodecDecoder(nn.Module):
         channels >>= len(config.upsampling)
         self.activation = Snake(channels)
         self.output = Conv(channels, 1, KERNEL, padding=KERNEL // 2)
+        self.rows = math.prod(config.upsampling[:WHOLE])
+        self.reach = reach_rows(config)
 
     def memory_units(self) -> list[nn.Module]:
         """What runs one after the other."""
@@ -91,11 +115,26 @@ class CodecDecoder(nn.Module):
         """
         self._check_codes(codes)
         x = self.input(self._latent(codes).T[None])
-        for stage in self.stages:
+        for stage in self.stages[:WHOLE]:
             check()
             x = stage(x)
-        samples: Tensor = self.output(self.activation(x, out=x))
-        return samples[0]
+        return self._tiled(x, check)
+
+    def _tiled(self, x: Tensor, check: Callable[[], None]) -> Tensor:
+        """(1, channels, frames · rows) → (1, samples). A tile sees all of its neighbours that it depends on."""
+        length, rate = x.shape[2], self.config.hop_length // self.rows
+        tile = tile_frames(self.config) * self.rows
+        samples = x.new_empty(1, length * rate)
+        for start in range(0, length, tile):
+            stop = min(length, start + tile)
+            low, high = max(0, start - self.reach), min(length, stop + self.reach)
+            y = x[:, :, low:high].clone() if high - low < length else x
+            for stage in self.stages[WHOLE:]:
+                check()
+                y = stage(y)
+            y = self.output(self.activation(y, out=y))[0]
+            samples[:, start * rate : stop * rate] = y[:, (start - low) * rate : (stop - low) * rate]
+        return samples
 
     def _latent(self, codes: Tensor) -> Tensor:
         """(frames, width)."""

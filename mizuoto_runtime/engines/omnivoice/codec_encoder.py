@@ -1,5 +1,8 @@
 """The codec's encoder: samples → codes. An acoustic and a semantic encoder, then residual quantisation of both.
 
+The first acoustic stage is computed in tiles that overlap by all that they depend on. On a CPU all sums keep upstream's
+order to the last bit, so that codes, which are nearest vectors, are equal; but for what several threads sum in tiles.
+
 Arithmetic: DAC (https://arxiv.org/abs/2306.06546, section 3), HuBERT (https://arxiv.org/abs/2106.07447), X-Codec's way
 of joining them (Ye et al., https://arxiv.org/abs/2408.17175, section 3). Upstream: `HiggsAudioV2TokenizerModel.encode`
 of transformers 5.24.0.
@@ -15,13 +18,19 @@ from torch.nn import functional
 
 from ...audio.resample import resample_hann
 from ...errors import InputError
+from . import codec_layers
 from .codec_config import CodecConfig, SemanticConfig, block_kernel
 from .codec_hubert import Hubert
-from .codec_layers import DILATIONS, KERNEL, Conv, Linear, ResidualUnit, Snake, nothing
+from .codec_layers import DILATIONS, KERNEL, UNITS_REACH, Conv, Linear, ResidualUnit, Snake, nothing
 
 OUTPUT_KERNEL = 3
 SEMANTIC_EDGE = 160
 """Zeros on each side of what HuBERT hears, at its rate."""
+
+
+def tile_samples(channels: int) -> int:
+    """Samples that the first stage takes at once."""
+    return codec_layers.TILE_ELEMENTS // channels
 
 
 class Downsampling(nn.Module):
@@ -59,19 +68,33 @@ class AcousticEncoder(nn.Module):
         """What runs one after the other."""
         return [self.input, *self.stages, self.output]
 
-    def frames(self, samples: int) -> int:
-        """Frames that `samples` samples give."""
-        for ratio in self.ratios:
+    def frames(self, samples: int, stages: int | None = None) -> int:
+        """How long `samples` samples are after so many stages, after all by default."""
+        for ratio in self.ratios[:stages]:
             samples = (samples + 2 * -(-ratio // 2) - 2 * ratio) // ratio + 1
         return samples
 
     def forward(self, x: Tensor, check: Callable[[], None]) -> Tensor:
-        x = self.input(x)
-        for stage in self.stages:
+        x = self._tiled(x, check)
+        for stage in self.stages[1:]:
             check()
             x = stage(x)
         y: Tensor = self.output(self.activation(x, out=x))
         return y
+
+    def _tiled(self, x: Tensor, check: Callable[[], None]) -> Tensor:
+        """The first convolution and stage. A tile sees all of its neighbours that it depends on."""
+        ratio, samples = self.ratios[0], x.shape[2]
+        reach = -(-(UNITS_REACH + KERNEL // 2) // ratio) + 1
+        tile, length = max(1, tile_samples(self.input.out_channels) // ratio), self.frames(samples, 1)
+        parts = []
+        for start in range(0, length, tile):
+            check()
+            stop, low = min(length, start + tile), max(0, start - reach)
+            high = samples if stop == length else min(samples, (stop + reach) * ratio)
+            part = self.stages[0](self.input(x[:, :, low * ratio : high]))
+            parts.append(part[:, :, start - low : stop - low])
+        return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
 
 
 class SemanticUnit(nn.Module):

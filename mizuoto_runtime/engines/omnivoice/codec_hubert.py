@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from .codec_config import HubertConfig
-from .codec_layers import Conv, Linear
+from .codec_layers import BLOCK_ELEMENTS, Conv, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -25,6 +26,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 FEATURE_EPSILON = 1e-5
 
 
+class ChannelNorm(nn.Module):
+    """Every channel is normalised over time."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.bias = nn.Parameter(torch.empty(channels))
+
+    def forward(self, x: Tensor, first: int) -> Tensor:
+        """x: (1, channels, length), some channels from number `first` on."""
+        part = slice(first, first + x.shape[1])
+        return functional.group_norm(x, x.shape[1], self.weight[part], self.bias[part], FEATURE_EPSILON)
+
+
 class Feature(nn.Module):
     """A convolution that shortens, and its activation. normed: every channel is normalised over time between them."""
 
@@ -33,12 +48,18 @@ class Feature(nn.Module):
         inputs, outputs = (1, *config.conv_dim)[index], config.conv_dim[index]
         stride = config.conv_stride[index]
         self.conv = Conv(inputs, outputs, config.conv_kernel[index], stride, bias=config.conv_bias)
-        self.norm = nn.GroupNorm(outputs, outputs, eps=FEATURE_EPSILON) if normed else None
+        self.norm = ChannelNorm(outputs) if normed else None
         self.activation = ACTIVATIONS[config.conv_activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(x)
-        return self.activation(y if self.norm is None else self.norm(y))
+        """(1, inputs, length) → (1, outputs, shorter)."""
+        y: Tensor = self.conv(x)
+        channels = y.shape[1]
+        block = max(1, BLOCK_ELEMENTS // max(1, y.shape[2])) if y.device.type == "cpu" else channels
+        for start in range(0, channels, block):
+            part = y[:, start : start + block]
+            part.copy_(self.activation(part if self.norm is None else self.norm(part, start)))
+        return y
 
 
 class Positions(nn.Module):

@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 KERNEL = 7
 DILATIONS = (1, 3, 9)
+UNITS_REACH = KERNEL // 2 * sum(DILATIONS)
+"""How far to each side the residual units of a stage look."""
 SNAKE_EPSILON = 1e-9
+TILE_ELEMENTS = 12 << 20
+"""Of a tensor in a tile: 15 s of sound in the decoder's last stage, 8 s in the encoder's first."""
 BLOCK_ELEMENTS = 1 << 19
 """So many are activated at once on a CPU, since they stay in its cache between the steps."""
 
