@@ -1,14 +1,12 @@
-"""OmniVoice at its real sizes, with random weights: speed beside upstream, and memory.
+"""OmniVoice's network at its real size, with random weights: speed beside upstream, and memory.
 
     python -m benchmarks.omnivoice speed [--dtype float32] [--frames 100] [--reference 125] [--steps 2] [--rounds 3]
-    python -m benchmarks.omnivoice codec [--frames 100] [--rounds 3]
     python -m benchmarks.omnivoice memory
 
 speed: CPU seconds a step, with guidance, ours and upstream's taking turns in one process, so that a busy machine slows
 both; medians over the rounds after a warm-up, and whether the codes are equal; with --profile where our time goes.
-codec: the same of decoding so many frames and of encoding as long a recording. Both need omnivoice 0.2.1; run them in
-an environment that has it. memory: the network's least working set, its estimate against what is measured, and the
-resident memory while a model is loaded.
+Needs omnivoice 0.2.1; run it in an environment that has it. memory: the least working set, the estimate against what is
+measured, and the resident memory while a model is loaded.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mizuoto_runtime.engines.omnivoice.codec_weights import load_modules as load_codec
 from mizuoto_runtime.engines.omnivoice.config import OmniVoiceConfig, read_config
 from mizuoto_runtime.engines.omnivoice.estimates import unmasking_bytes
 from mizuoto_runtime.engines.omnivoice.network import Network
@@ -59,28 +56,13 @@ CONFIG: dict[str, Any] = {
         "max_position_embeddings": 40_960,
     },
 }
-CODEC: dict[str, Any] = {
-    "model_type": "higgs_audio_v2_tokenizer",
-    "acoustic_model_config": {
-        "model_type": "dac",
-        "encoder_hidden_size": 64,
-        "decoder_hidden_size": 1024,
-        "hidden_size": 256,
-        "downsampling_ratios": [8, 5, 4, 2, 3],
-        "upsampling_ratios": [8, 5, 4, 2, 3],
-    },
-    "semantic_model_config": {"model_type": "hubert"},
-    "target_bandwidths": [0.5, 1, 1.5, 2],
-    "codebook_size": 1024,
-    "codebook_dim": 64,
-}
 TEXT_IDS = 30
 REFERENCE_IDS = 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "codec", "memory", "load"))
+    parser.add_argument("what", choices=("speed", "memory", "load"))
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--reference", type=int, default=125, help="frames of the reference; 0: none")
@@ -94,8 +76,6 @@ def main() -> None:
     if options.what == "speed":
         prompt = some_prompt(options.frames, options.reference)
         speed(getattr(torch, options.dtype), prompt, options.steps, options.rounds, profiled=options.profile)
-    elif options.what == "codec":
-        codec(options.frames, options.rounds)
     elif options.what == "memory":
         memory(some_prompt(options.frames, options.reference))
     else:
@@ -210,34 +190,6 @@ def run_upstream(model: Any, prompt: Prompt, steps: int) -> Tensor:
         torch.manual_seed(1)
         codes: Tensor = model._generate_iterative(task, OmniVoiceGenerationConfig(num_step=steps))[0]
     return codes
-
-
-def codec(frames: int, rounds: int) -> None:
-    from transformers import HiggsAudioV2TokenizerModel
-
-    with tempfile.TemporaryDirectory() as name:
-        write_codec(Path(name))
-        theirs = HiggsAudioV2TokenizerModel.from_pretrained(name).eval()
-        config, encoder, decoder = load_codec(Path(name))
-        codes = torch.randint(0, 1024, (8, frames), generator=generator(2))
-        wave = torch.randn(1, frames * config.hop_length, generator=generator(2)) * 0.1
-        print(f"codec, float32, {torch.get_num_threads()} threads, {frames} frames, {rounds} rounds")
-        with torch.inference_mode():
-            decoding = {"upstream": lambda: theirs.decode(codes[None]), "ours": lambda: decoder(codes)}
-            show("decoding", take_turns(decoding, rounds))
-            encoding = {"upstream": lambda: theirs.encode(wave[None]), "ours": lambda: encoder(wave)}
-            show("encoding", take_turns(encoding, rounds))
-            same = (theirs.encode(wave[None]).audio_codes[0] == encoder(wave)).float().mean()
-            apart = (theirs.decode(codes[None]).audio_values[0] - decoder(codes)).abs().max()
-        print(f"  codes equal: {same:.4f}; samples differ by {apart:.1e} at most")
-
-
-def write_codec(folder: Path) -> None:
-    """Random weights, in the official layout."""
-    from transformers import HiggsAudioV2TokenizerConfig, HiggsAudioV2TokenizerModel
-
-    torch.manual_seed(1)
-    HiggsAudioV2TokenizerModel(HiggsAudioV2TokenizerConfig(**json.loads(json.dumps(CODEC)))).save_pretrained(folder)
 
 
 def memory(prompt: Prompt) -> None:

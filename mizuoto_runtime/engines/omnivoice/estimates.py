@@ -13,20 +13,29 @@ from .unmask import Prompt, Unmasking
 BASE_BYTES = 16 << 20
 FUSED = ("cpu", "cuda", "xpu")
 """Devices whose attention holds no scores of all positions with all."""
+CHOOSING, CHANCE, NOISE = 6, 4, 4
+"""Tensors over all codes that live at once: while one codebook's are chosen, more if by chance; while noise is made."""
 
 
 def unmasking_bytes(
     config: OmniVoiceConfig, prompt: Prompt, how: Unmasking, dtype: torch.dtype, device: torch.device
 ) -> int:
-    """Upper bound in bytes while a prompt's frames are made."""
+    """Upper bound in bytes while a prompt's frames are made: the network at work, or the choice among its guesses."""
     decoder, frames = config.decoder, prompt.frames
-    positions = prompt.positions + (frames if how.guided else 0)
-    heads = decoder.heads * decoder.head_dim
-    attending = 3 * heads + 4 * decoder.kv_heads * decoder.head_dim
-    passing = 4 * decoder.width + max(attending + heads, 3 * decoder.inner)
-    values = positions * passing + 2 * config.codebooks * frames * decoder.width
-    rows = (2 if how.guided else 1) * config.codebooks * frames
-    logits = 4 * rows * config.codes + dtype.itemsize * rows * (decoder.width + config.codes)
-    choosing = 4 * frames * config.codes * (5 + (5 * config.codebooks if how.class_temperature > 0 else 0))
+    rows = 2 if how.guided else 1
+    positions = prompt.positions + (rows - 1) * frames
+    heads, kv_heads = decoder.heads * decoder.head_dim, decoder.kv_heads * decoder.head_dim
+    attending = 4 * heads + 4 * kv_heads
+    kept = positions * (2 * decoder.width + 2 * decoder.head_dim)
+    passing = positions * (2 * decoder.width + max(attending, 3 * decoder.inner))
+    embedding = config.codebooks * frames * decoder.width
     scores = 0 if device.type in FUSED else 2 * 4 * decoder.heads * prompt.positions**2
-    return dtype.itemsize * values + logits + choosing + scores + BASE_BYTES
+    network = dtype.itemsize * (kept + max(passing, embedding)) + scores
+
+    chance = how.class_temperature > 0
+    of_book = 4 * frames * config.codes
+    of_all = config.codebooks * of_book
+    asked = dtype.itemsize * rows * (config.codebooks * frames * decoder.width + frames * config.codes)
+    choosing = asked + rows * of_all + (CHOOSING + CHANCE * chance) * of_book + chance * of_all
+    noise = chance * NOISE * of_all
+    return max(network, dtype.itemsize * kept + max(choosing, noise)) + BASE_BYTES

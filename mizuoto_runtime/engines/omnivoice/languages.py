@@ -33,7 +33,7 @@ def language_id(language: str) -> tuple[str, str]:
     known = ids_by_name()
     if language in known.values():
         return language, ""
-    name = language.strip().lower()
+    name = language.lower()
     if name in known:
         return known[name], ""
     if name in known.values():
