@@ -34,8 +34,8 @@ from .vae_layout import (
     unit,
 )
 
-LEAST_ALPHA = 1e-6
-"""Smaller ones are taken for this: the snake then differs by 1e-6 x², and its weights stay finite."""
+LEAST_ALPHA = 1e-12
+"""Smaller ones are taken for this: its weights stay finite, and the snake is straight."""
 LARGE_BYTES = 1 << 20
 Build = Callable[[Tensor, Tensor], dict[str, Tensor]]
 """A weight without its norm, and what its rows (its first dimension) are multiplied with → ours."""

@@ -97,9 +97,7 @@ def _decoder(config: VaeConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield output_names(config)[1], (1, widths[-1], KERNEL)
 
 
-def _unit_convolutions(
-    block: str, first: int, width: int, config: VaeConfig
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _unit_convolutions(block: str, first: int, width: int, config: VaeConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     for number in range(len(DILATIONS)):
         name = unit(block, first, number)
         yield f"{name}.1", (width, 1 if config.depthwise else width, KERNEL)

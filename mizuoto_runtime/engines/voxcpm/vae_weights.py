@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -170,7 +171,7 @@ def _is_plain(value: object) -> bool:
 def _overlap(tensors: Iterable[Tensor]) -> bool:
     """Whether tensors share values."""
     places = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in tensors if tensor.nbytes)
-    return any(end > start for (_, end), (start, _) in zip(places, places[1:], strict=False))
+    return any(end > start for (_, end), (start, _) in itertools.pairwise(places))
 
 
 def _renamed(name: str) -> str:
