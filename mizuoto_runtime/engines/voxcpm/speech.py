@@ -1,178 +1,173 @@
-"""A text's latents: the prompt, then patch after patch, in steps that can be run again if memory runs out."""
+"""A text's latents, try after try, in steps that can be run again if memory runs out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from ...lm.cache import CacheKind, KvCache, new_cache
+from ...errors import InputError
+from ...memory.handle import ModelHandle
+from ...memory.phase import PhaseContext
 from .config import VoxCpmConfig
-from .network import Ropes, VoxCpm, new_positions
-from .sampler import PatchSampler, schedule
-from .text import AUDIO_START, REFERENCE_END, REFERENCE_START
+from .estimates import model_bytes
+from .generate import Sampling, Writer
+from .network import VoxCpm
+from .prompt import Prompt
 
-LAST = slice(-1, None)
+STEP_PATCHES = 8
+"""Patches between two points to go back to."""
+MORE_PATCHES = 10
+"""Of the most patches, beside those for each token."""
+TOKEN_SECONDS = 0.25
+"""About how long a token is spoken, for the progress bar."""
+
+__all__ = ["Latents", "Retries", "Sampling", "write_latents"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How patches are made, under upstream's names. min_len: the stop counts after so many patches and one more."""
+class Retries:
+    """When speech is made again. tries: so many at most. patches_a_token: from so many on it is too long.
 
-    cfg_value: float = 2.0
-    inference_timesteps: int = 10
-    min_len: int = 2
+    most_patches: of a try; fewer if the text is short.
+    """
+
+    tries: int
+    patches_a_token: float
+    most_patches: int
+
+    def most(self, tokens: int) -> int:
+        """Patches of a try for a text of so many tokens."""
+        return min(int(tokens * self.patches_a_token + MORE_PATCHES), self.most_patches)
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """What stands before the first patch.
+class Latents:
+    """Speech before its decoding. context, patches: float32 (patches, patch, latent) on the CPU.
 
-    ids: of the text, with the audio start. reference, continued: float32 (patches, patch, latent), the first alone in
-    its own block, the second followed by what is generated.
+    context: what is decoded before the patches. cut_patches: how much is cut off the sound's beginning.
     """
 
-    ids: tuple[int, ...]
-    reference: Tensor | None = None
-    continued: Tensor | None = None
+    patches: Tensor
+    context: Tensor
+    cut_patches: int
 
     @property
-    def positions(self) -> int:
-        reference = 0 if self.reference is None else len(self.reference) + 2
-        return reference + len(self.ids) + (0 if self.continued is None else len(self.continued))
+    def frames(self) -> Tensor:
+        """(frames, latent) to decode."""
+        return torch.cat((self.context, self.patches)).flatten(0, 1)
 
-    def parts(self) -> list[Sequence[int] | Tensor]:
-        """Its parts in their order: ids of text, or patches of sound."""
-        parts: list[Sequence[int] | Tensor] = []
-        if self.reference is not None:
-            parts += [(REFERENCE_START,), self.reference, (REFERENCE_END, *self.ids)]
-        else:
-            parts.append(self.ids)
-        if self.continued is not None:
-            parts.append(self.continued)
-        return parts
+    def check(self, config: VoxCpmConfig) -> None:
+        """InputError if a model with this configuration can't decode them."""
+        if tuple(self.patches.shape[1:]) != (config.patch, config.latent):
+            raise InputError(
+                f"the latents have patches of {tuple(self.patches.shape[1:])}, this model's are "
+                f"{(config.patch, config.latent)}; connect one model to both nodes"
+            )
 
 
-def prompt_of(ids: Sequence[int], reference: Tensor | None, continued: Tensor | None) -> Prompt:
-    """ids: of the text alone, a prompt's transcript before it."""
-    return Prompt((*ids, AUDIO_START), reference, continued)
+def write_latents(
+    ctx: PhaseContext, handle: ModelHandle, config: VoxCpmConfig, prompt: Prompt, how: Sampling, retries: Retries
+) -> Latents:
+    """The latents of the whole text: of the first try that isn't too long, or the last."""
+    most = _most(ctx, config, prompt, retries)
+    context = prompt.context(config)
+    counted = 0 if config.second else len(context)
+    writing = _Writing(ctx, handle, config, prompt, how, most)
+    for attempt in range(1, retries.tries + 1):
+        patches = writing.write()
+        if len(patches) + counted < prompt.spoken * retries.patches_a_token:
+            break
+        if attempt < retries.tries:
+            ctx.applied["retried"] = attempt
+        elif retries.tries > 1:
+            ctx.warn(f"the speech was too long for its text {attempt} times; try another seed, or a clearer text")
+    if not writing.ended:
+        ctx.warn(_unended(config, prompt, retries, len(patches)))
+    ctx.applied["patches"] = len(patches)
+    return Latents(patches, context, _cut(config, context))
 
 
-@dataclass
-class Progress:
-    """A sequence on its way. hidden, residual: (1, width) of both language models at the last position; before: the
-    last patch, (patch, latent). Steps replace these, so a copy is a state to go back to, with the caches' lengths."""
-
-    hidden: Tensor
-    residual: Tensor
-    before: Tensor
-    patches: list[Tensor] = field(default_factory=list)
-    done: bool = False
-
-    def copy(self) -> Progress:
-        return replace(self, patches=list(self.patches))
+def _cut(config: VoxCpmConfig, context: Tensor) -> int:
+    """The first architecture always cuts two patches after a prompt, though it be shorter."""
+    if config.second or not len(context):
+        return len(context)
+    return config.context_patches
 
 
-class Writer:
-    """Writes a prompt's patches. Every draw is made from `rng`, on the CPU: one for each patch, as upstream does."""
+def _most(ctx: PhaseContext, config: VoxCpmConfig, prompt: Prompt, retries: Retries) -> int:
+    """How many patches may be made. InputError if there is no room for any."""
+    room = config.max_positions - prompt.positions
+    if room < 1:
+        raise InputError(
+            f"the prompt has {prompt.positions:,} positions, the model takes {config.max_positions:,}: "
+            f"{len(prompt.ids):,} of text, the rest of recordings; shorten these"
+        )
+    wanted = retries.most(prompt.spoken)
+    if wanted > room:
+        ctx.warn(f"the model has room for {room:,} patches after this prompt; the speech may be cut off there")
+    return min(wanted, room)
 
-    @torch.inference_mode()
+
+def _unended(config: VoxCpmConfig, prompt: Prompt, retries: Retries, patches: int) -> str:
+    seconds = patches * config.patch * config.vae.output_hop / config.vae.output_rate_hz
+    if patches < retries.most_patches:
+        return (
+            f"the model found no end: it was stopped after {patches} patches ({seconds:.1f} seconds), more than "
+            f"{prompt.spoken} tokens of text can take; try another seed, or a clearer text"
+        )
+    return f"the speech was cut off after {patches} patches ({seconds:.1f} seconds) by max_len; raise it"
+
+
+class _Writing:
+    """Tries at the same prompt, all from the request's generator."""
+
     def __init__(
-        self,
-        model: VoxCpm,
-        prompt: Prompt,
-        how: Sampling,
-        most: int,
-        rng: Generator,
-        device: torch.device,
-        kv_cache: CacheKind = "dynamic",
-        check: Callable[[], None] = lambda: None,
+        self, ctx: PhaseContext, handle: ModelHandle, config: VoxCpmConfig, prompt: Prompt, how: Sampling, most: int
     ) -> None:
-        self.model, self.how, self.most, self.rng, self._check = model, how, most, rng, check
-        self.config: VoxCpmConfig = model.config
-        self._device = device
-        self._ropes = Ropes(self.config, device)
-        positions = prompt.positions + most
-        self._caches = [
-            new_cache(kv_cache, layers, first_positions=positions)
-            for layers in (self.config.lm.layers, self.config.residual.layers)
-        ]
-        plan = schedule(how.inference_timesteps, model.dtype, device)
-        self._sampler = PatchSampler(
-            model.feat_decoder, plan, how.cfg_value, self._ropes.dit, delta_time=self.config.delta_time
-        )
-        self.state = self._read(prompt)
+        self._ctx, self._handle, self._config = ctx, handle, config
+        self._prompt, self._how, self._most = prompt, how, most
+        rate = config.vae.output_rate_hz / (config.patch * config.vae.output_hop)
+        self._expected = max(1, min(most, round(prompt.spoken * TOKEN_SECONDS * rate)))
+        self.ended = False
 
-    @property
-    def caches(self) -> Sequence[KvCache]:
-        """Of both language models, each of the same length."""
-        return self._caches
-
-    @property
-    def finished(self) -> bool:
-        """Whether no patch follows."""
-        return self.state.done or len(self.state.patches) >= self.most
-
-    def go_back(self, state: Progress, positions: int) -> None:
-        """To what was there when the caches held so many positions."""
-        for cache in self._caches:
-            cache.crop(positions)
-        self.state = state.copy()
-
-    @torch.inference_mode()
-    def patch(self) -> None:
-        """Write one patch."""
-        state, model = self.state, self.model
-        if state.patches:
-            state.hidden, state.residual = self._hear(state.before)
-        noise = torch.randn(1, self.config.latent, self.config.patch, generator=self.rng)
-        made = self._sampler.sample(
-            noise[0].T.to(device=self._device, dtype=model.dtype),
-            model.condition(state.hidden, state.residual),
-            state.before,
-            self._check,
-        )
-        state.before = made
-        index = len(state.patches)
-        state.patches.append(made)
-        state.done = index > self.how.min_len and model.stops(state.hidden)
-
-    def latents(self) -> Tensor:
+    def write(self) -> Tensor:
         """float32 (patches, patch, latent) on the CPU."""
-        return torch.stack(self.state.patches).float().cpu()
+        writer = self._ctx.run("prompt", [self._handle], self._begin, self._memory_bytes(0))
+        while not writer.finished:
+            self._extend(writer)
+        self.ended = writer.state.done
+        patches = writer.latents()
+        self._ctx.progress(len(patches), len(patches))
+        return patches
 
-    def _read(self, prompt: Prompt) -> Progress:
-        """Both language models over the whole prompt."""
-        model, config = self.model, self.config
-        embedded, audio, heard = [], [], []
-        for part in prompt.parts():
-            if isinstance(part, Tensor):
-                patches = part.to(device=self._device, dtype=model.dtype)
-                rows = model.audio(patches, self._ropes.encoder, self._check)
-                audio.append(rows)
-            else:
-                rows = model.text(part, self._device)
-                audio.append(torch.zeros_like(rows))
-            heard += [isinstance(part, Tensor)] * len(rows)
-            embedded.append(rows)
-        self._check()
-        hidden = new_positions(model.base_lm, torch.cat(embedded), self._ropes.lm, self._caches[0])
-        if any(heard):
-            at = torch.tensor(heard, device=self._device).nonzero()[:, 0]
-            hidden = hidden.index_copy(0, at, model.fsq_layer(hidden[at]))
-        self._check()
-        entering = model.residual_input(hidden, torch.cat(audio))
-        residual = new_positions(model.residual_lm, entering, self._ropes.residual, self._caches[1], LAST)
-        shape = (config.patch, config.latent)
-        last = prompt.continued[-1] if prompt.continued is not None else torch.zeros(shape)
-        return Progress(hidden[-1:], residual, last.to(device=self._device, dtype=model.dtype))
+    def _begin(self) -> Writer:
+        module = self._handle.module
+        assert isinstance(module, VoxCpm)
+        device = torch.device(self._ctx.device)
+        return Writer(
+            module, self._prompt, self._how, self._most, self._ctx.rng, device, self._ctx.kv_cache, self._ctx.check
+        )
 
-    def _hear(self, patch: Tensor) -> tuple[Tensor, Tensor]:
-        """Both language models over the patch that was made: their hidden states, (1, width)."""
-        model = self.model
-        audio = model.audio(patch[None], self._ropes.encoder, self._check)
-        hidden = model.fsq_layer(new_positions(model.base_lm, audio, self._ropes.lm, self._caches[0]))
-        entering = model.residual_input(hidden, audio)
-        return hidden, new_positions(model.residual_lm, entering, self._ropes.residual, self._caches[1])
+    def _extend(self, writer: Writer) -> None:
+        """Some patches, begun each time from the state that is there now."""
+        before, positions = writer.state.copy(), writer.positions
+        wanted = len(before.patches) + STEP_PATCHES
+
+        def step() -> None:
+            writer.go_back(before, positions)
+            while len(writer.state.patches) < wanted and not writer.finished:
+                self._tell(len(writer.state.patches))
+                writer.patch()
+
+        self._ctx.run("generate", [self._handle], step, self._memory_bytes(writer.held_bytes))
+
+    def _tell(self, patches: int) -> None:
+        self._ctx.progress(patches, max(self._expected, patches + 1))
+
+    def _memory_bytes(self, held_bytes: int) -> int:
+        module = self._handle.module
+        assert isinstance(module, VoxCpm)
+        needed = model_bytes(self._config, self._prompt.positions, self._most, self._ctx.kv_cache, module.dtype)
+        return max(0, needed - held_bytes)

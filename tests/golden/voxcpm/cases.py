@@ -147,6 +147,32 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "device": "cuda",
         "dtype": "float32",
     },
+    "v2-rates": {
+        "architecture": "voxcpm2",
+        "lm_config": {**_LM, "kv_channels": 16, "rope_scaling": {**_LM["rope_scaling"], **_WIDE}},
+        "patch_size": 4,
+        "feat_dim": 8,
+        "residual_lm_num_layers": 1,
+        "residual_lm_no_rope": True,
+        "scalar_quantization_latent_dim": 12,
+        "encoder_config": {"hidden_dim": 32, "ffn_dim": 48, "num_heads": 2, "num_layers": 1, "kv_channels": 16},
+        "dit_config": {
+            "hidden_dim": 32,
+            "ffn_dim": 48,
+            "num_heads": 2,
+            "num_layers": 1,
+            "kv_channels": 16,
+            "cfm_config": _CFM,
+        },
+        "audio_vae_config": {
+            "encoder_dim": 2,
+            "encoder_rates": [2, 5, 8, 8],
+            "latent_dim": 8,
+            "decoder_dim": 128,
+            "decoder_rates": [8, 6, 5, 2, 2, 2],
+        },
+        "dtype": "float32",
+    },
     "v2-varied": {
         "architecture": "voxcpm2",
         "lm_config": {**_LM, "use_mup": True, "scale_emb": 4, "num_key_value_heads": 4},
@@ -181,6 +207,7 @@ FILES: dict[str, dict[str, Any]] = {
     "v0.5": {"weights": "pytorch_model.bin", "vae": "audiovae.pth", "wrapped": True},
     "v1.5": {"weights": "model.safetensors", "vae": "audiovae.pth", "wrapped": False},
     "v2": {"weights": "model.safetensors", "vae": "audiovae.safetensors", "wrapped": False},
+    "v2-rates": {"weights": "model.safetensors", "vae": "audiovae.pth", "wrapped": True},
     "v2-varied": {"weights": "pytorch_model.bin", "vae": "audiovae.pth", "wrapped": False, "legacy": True},
 }
 """How each model lies in its folder. legacy: what its tokenizer says of itself."""
@@ -223,6 +250,8 @@ CASES: list[dict[str, Any]] = [
      "retry_badcase_max_times": 3, "max_len": 20, "inference_timesteps": 4},
     {"model": "v2", "text": "go", "retry_badcase": True, "retry_badcase_ratio_threshold": 2.5,
      "retry_badcase_max_times": 2, "max_len": 60, "inference_timesteps": 2, "min_len": 9},
+    {"model": "v2-rates", "text": HELLO, "reference": {"length": 4_000, "seed": 18, "rate_hz": 16_000},
+     "prompt": {"length": 3_000, "seed": 19, "rate_hz": 16_000}, "prompt_text": PROMPT_TEXT, "max_len": 4},
 ]  # fmt: skip
 """What upstream's `VoxCPM.generate` is asked for; `control` goes before the text as upstream's command line does it."""
 

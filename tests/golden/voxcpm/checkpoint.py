@@ -22,7 +22,7 @@ from tests.golden.voxcpm.cases import CONFIGS, FILES
 
 FOLDER = Path(__file__).parent
 STEPS = 512
-PROMPT = "prompt.wav"
+PROMPT = "voice.wav"
 VAE = "audio_vae."
 
 
@@ -33,9 +33,17 @@ def models() -> dict[str, dict[str, Any]]:
 
 
 def write_checkpoint(
-    folder: Path, name: str, *, dtype: torch.dtype = torch.float32, described: Mapping[str, Any] | None = None
+    folder: Path,
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    endless: bool = False,
+    described: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the model called `name` into `folder`; returns it. dtype: of the model's weights; its VAE is float32."""
+    """Write the model called `name` into `folder`; returns it.
+
+    dtype: of the model's weights; its VAE is float32. endless: whether it never finds an end by itself.
+    """
     model, files = (described or models())[name], FILES[name]
     folder.mkdir(parents=True, exist_ok=True)
     config = CONFIGS[name] | {"dtype": str(dtype).removeprefix("torch.")}
@@ -45,6 +53,8 @@ def write_checkpoint(
     settings = json.loads((FOLDER / "tokenizer_config.json").read_text(encoding="utf-8"))
     _write_json(folder / "tokenizer_config.json", settings | ({"legacy": True} if files.get("legacy") else {}))
     weights = make_weights(model["shapes"], model["seed"])
+    if endless:
+        weights["stop_head.weight"].zero_()
     vae = {key.removeprefix(VAE): value for key, value in weights.items() if key.startswith(VAE)}
     main = {key: value.to(dtype) for key, value in weights.items() if not key.startswith(VAE)}
     _save(main, folder / files["weights"], files["wrapped"])
@@ -98,7 +108,7 @@ def _write_json(path: Path, content: object) -> None:
 
 
 def install(base: Path) -> None:
-    """Into a ComfyUI base directory: the model "v2" under a published name, and a recording to clone."""
-    write_checkpoint(base / "models" / "mizuoto" / "voxcpm" / "VoxCPM2", "v2")
+    """Into a ComfyUI base directory: a model of the real rates under a published name, and a recording to clone."""
+    write_checkpoint(base / "models" / "mizuoto" / "voxcpm" / "VoxCPM2", "v2-rates", endless=True)
     (base / "input").mkdir(exist_ok=True)
     write_wav(base / "input" / PROMPT, sound(16_000, 51), 16_000)

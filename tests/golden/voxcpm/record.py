@@ -49,7 +49,7 @@ TOLERANCES = {"latents": 5e-5, "wave": 2e-4}
 MARGIN = 2e-4
 STOP_MARGIN = 0.05
 MOST_SEEDS = 30
-SEEDS = {"v0.5": 1, "v1.5": 1, "v2": 1, "v2-varied": 1}
+SEEDS = {"v0.5": 1, "v1.5": 1, "v2": 1, "v2-rates": 1, "v2-varied": 1}
 
 
 def main() -> None:
