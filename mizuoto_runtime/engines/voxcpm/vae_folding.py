@@ -1,14 +1,14 @@
 """Upstream's weights → the decoder's and the encoder's, folded.
 
 Old `weight_norm` is undone, snakes' α and biases go where they cost nothing (see vae_layers.py), and matrices are laid
-out as rows meet them. Large ones come first, each is read once and its pages are given back, so that loading needs
-little more memory than the file's size.
+out as rows meet them. Weights are read in slices, whose pages are given back, so that loading needs little more memory
+than the file's size.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
@@ -36,9 +36,8 @@ from .vae_layout import (
 
 LEAST_ALPHA = 1e-12
 """Smaller ones are taken for this: its weights stay finite, and the snake is straight."""
+SLICE_WEIGHTS = 1 << 20
 LARGE_BYTES = 1 << 20
-Build = Callable[[Tensor, Tensor], dict[str, Tensor]]
-"""A weight without its norm, and what its rows (its first dimension) are multiplied with → ours."""
 
 
 class Source(Protocol):
@@ -47,14 +46,42 @@ class Source(Protocol):
     def vector(self, name: str) -> Tensor:
         """A weight as (values)."""
 
-    def rows(self, name: str) -> Tensor:
+    def table(self, name: str) -> Tensor:
         """A weight as it is stored."""
 
-    def convolution(self, name: str) -> tuple[Tensor, Tensor]:
-        """The weight of a convolution without its norm, and (rows) what its rows are multiplied with. Only once."""
+    def convolution(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """The weight of a convolution as it is stored, and its rows' norms if that is without them."""
 
-    def size_bytes(self, name: str) -> int:
-        """What the weight of a convolution takes."""
+
+class Rows:
+    """The weight of a convolution, in its first dimension's slices."""
+
+    def __init__(self, stored: Tensor, norms: Tensor | None) -> None:
+        self.stored, self.norms = stored, norms
+        self.shape = stored.shape
+
+    def read(self, start: int = 0, end: int | None = None) -> Tensor:
+        """A copy of the rows from `start` to `end`, with their norms.
+
+        The file's pages are given back, also of the rows before: systems map pages in groups, so some came back.
+        """
+        stored = self.stored[start:end]
+        weight = stored.to(torch.float32, copy=True)
+        if stored.nbytes >= LARGE_BYTES:
+            give_back_pages([self.stored[:end]])
+        if self.norms is not None:
+            norms = self.norms[start:end].float().flatten() / torch.linalg.vector_norm(weight.flatten(1), dim=1)
+            weight.mul_(norms[:, None, None])
+        return weight
+
+    def slices(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Of the rows from `start` to `end`, those that are to be read at once."""
+        step = max(1, SLICE_WEIGHTS // self.shape[1:].numel())
+        return ((at, min(end, at + step)) for at in range(start, end, step))
+
+
+Build = Callable[[Rows], dict[str, Tensor]]
+"""The weight of a convolution → ours."""
 
 
 class Folding:
@@ -90,30 +117,29 @@ class Folding:
         bias = self.bias(name)
         self.set(f"{target}.bias", bias if after is None else bias * after)
 
-        def build(weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
-            taps = weight.permute(2, 1, 0) * (scale if after is None else scale * after)
+        def build(rows: Rows) -> dict[str, Tensor]:
+            weight = rows.read()
+            if after is not None:
+                weight.mul_(after[:, None, None])
             if before is not None:
-                taps /= before if weight.shape[1] == 1 else before[:, None]
-            return {f"{target}.taps": taps.squeeze(1).contiguous()}
+                weight.div_((before if rows.shape[1] > 1 else before[:, None])[..., None])
+            return {f"{target}.taps": weight.permute(2, 1, 0).squeeze(1).contiguous()}
 
         self.job(name, build)
 
     def pointwise(self, target: str, name: str, before: Tensor | None = None) -> None:
         """A Matrix, without its bias."""
-
-        def build(weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
-            matrix = weight[:, :, 0] * scale[:, None]
-            return {f"{target}.weight": matrix if before is None else matrix.div_(before)}
-
-        self.job(name, build)
+        self.job(name, lambda rows: {f"{target}.weight": _over(rows.read()[:, :, 0], before)})
 
     def windows(self, target: str, name: str, module: Windows, before: Tensor | None = None) -> None:
         """The Windows of a strided convolution, without its bias."""
 
-        def build(weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
+        def build(rows: Rows) -> dict[str, Tensor]:
             found = {}
             for part, (start, end) in enumerate(itertools.pairwise(module.bounds)):
-                matrix = weight[start:end].transpose(1, 2).contiguous().mul_(scale[start:end, None, None])
+                matrix = torch.empty(end - start, rows.shape[2], rows.shape[1])
+                for at, to in rows.slices(start, end):
+                    matrix[at - start : to - start] = rows.read(at, to).transpose(1, 2)
                 found[f"{target}.parts.{part}.weight"] = _over(matrix, before).flatten(1)
             return found
 
@@ -122,16 +148,15 @@ class Folding:
     def transposed(self, target: str, name: str, module: Windows, rate: int, before: Tensor) -> None:
         """The Windows of a transposed convolution: first what the row before adds, then the row itself."""
 
-        def build(weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
-            inputs, outputs, _ = weight.shape
-            phases = weight.view(inputs, outputs, 2, rate).permute(3, 1, 2, 0)
-            found = {}
-            for part, (start, end) in enumerate(itertools.pairwise(module.bounds)):
-                chosen = phases[start // outputs : end // outputs]
-                matrix = torch.empty_like(chosen, memory_format=torch.contiguous_format)
-                matrix[:, :, 0], matrix[:, :, 1] = chosen[:, :, 1], chosen[:, :, 0]
-                found[f"{target}.parts.{part}.weight"] = _over(matrix.mul_(scale), before).reshape(end - start, -1)
-            return found
+        def build(rows: Rows) -> dict[str, Tensor]:
+            inputs, outputs, _ = rows.shape
+            phases = [(start // outputs, end // outputs) for start, end in itertools.pairwise(module.bounds)]
+            parts = [torch.empty(end - start, outputs, 2, inputs) for start, end in phases]
+            for at, to in rows.slices(0, inputs):
+                weight = rows.read(at, to).div_(before[at:to, None, None]).view(-1, outputs, 2, rate)
+                for part, (start, end) in zip(parts, phases, strict=True):
+                    part[..., at:to] = weight[..., start:end].flip(2).permute(3, 1, 2, 0)
+            return {f"{target}.parts.{number}.weight": part.view(-1, 2 * inputs) for number, part in enumerate(parts)}
 
         self.job(name, build)
 
@@ -148,11 +173,8 @@ class Folding:
 
     def fill(self, module: nn.Module) -> None:
         """Give `module`, built on the meta device, what was collected."""
-        for name in sorted(self._jobs, key=self.source.size_bytes, reverse=True):
-            weight, scale = self.source.convolution(name)
-            self._found.update(self._jobs[name](weight, scale))
-            if weight.nbytes >= LARGE_BYTES:
-                give_back_pages([weight])
+        for name, build in self._jobs.items():
+            self._found.update(build(Rows(*self.source.convolution(name))))
         module.load_state_dict(self._found, strict=True, assign=True)
         module.requires_grad_(False).eval()
 
@@ -179,10 +201,7 @@ def fold_decoder(folding: Folding, decoder: VaeDecoder) -> None:
     alpha = folding.alpha(activation)
     folding.snake("tail.output.snake", alpha, pending)
     folding.set("tail.output.bias", folding.bias(convolution))
-    folding.job(
-        convolution,
-        lambda weight, scale: {"tail.output.taps": (weight[0].T * scale).div_(alpha).contiguous()},
-    )
+    folding.job(convolution, lambda rows: {"tail.output.taps": rows.read()[0].T.div(alpha).contiguous()})
 
 
 def _input(folding: Folding, config: VaeConfig) -> Tensor:
@@ -201,8 +220,8 @@ def _condition(folding: Folding, config: VaeConfig, block: int) -> tuple[Tensor,
         return torch.ones(width), torch.zeros(width)
     row = config.condition(folding.source.vector(BOUNDS).tolist())
     if not config.scaled:
-        return torch.ones(width), folding.source.rows(condition(config, block, "cond"))[row]
-    scale, shift = (folding.source.rows(condition(config, block, kind))[row] for kind in ("scale", "bias"))
+        return torch.ones(width), folding.source.table(condition(config, block, "cond"))[row]
+    scale, shift = (folding.source.table(condition(config, block, kind))[row] for kind in ("scale", "bias"))
     return scale, shift
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 KERNEL = 7
 DILATIONS = (1, 3, 9)
 TILE_ELEMENTS = 1 << 17
-ACCELERATOR_TILE_ELEMENTS = 1 << 24
+ACCELERATOR_TILE_ELEMENTS = 1 << 22
 PART_WEIGHTS = 1 << 22
 """Weights of a matrix that move at once at most; a larger one moves in parts."""
 Check = Callable[[], None]

@@ -61,24 +61,17 @@ class VaeFile:
 
     def vector(self, name: str) -> Tensor:
         """A weight as (values)."""
-        return self.rows(name).flatten()
+        return self.table(name).flatten()
 
-    def rows(self, name: str) -> Tensor:
+    def table(self, name: str) -> Tensor:
         """A weight as it is stored."""
-        return self._float(name)
+        return self._floating(name).float()
 
-    def convolution(self, name: str) -> tuple[Tensor, Tensor]:
-        """The weight of a convolution without its norm, and (rows) what its rows are multiplied with."""
+    def convolution(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """The weight of a convolution as it is stored, and its rows' norms if that is without them."""
         if f"{name}{DIRECTION}" not in self.shapes:
-            weight = self._float(f"{name}.weight")
-            return weight, weight.new_ones(len(weight))
-        weight = self._float(f"{name}{DIRECTION}")
-        return weight, self.vector(f"{name}{NORM}") / torch.linalg.vector_norm(weight.flatten(1), dim=1)
-
-    def size_bytes(self, name: str) -> int:
-        """What the weight of a convolution takes, in float32."""
-        found = self.shapes.get(f"{name}{DIRECTION}") or self.shapes[f"{name}.weight"]
-        return 4 * torch.Size(found).numel()
+            return self._floating(f"{name}.weight"), None
+        return self._floating(f"{name}{DIRECTION}"), self._floating(f"{name}{NORM}")
 
     def check(self, config: VaeConfig) -> None:
         """Refuse a file that lacks a weight, holds others, or has one of another shape."""
@@ -108,13 +101,13 @@ class VaeFile:
                 wanted |= {f"{name}{NORM}": (shape[0], 1, 1), f"{name}{DIRECTION}": shape}
         return wanted
 
-    def _float(self, name: str) -> Tensor:
+    def _floating(self, name: str) -> Tensor:
         tensor = self._get(self._stored[name])
         if not tensor.is_floating_point() and name != BOUNDS:
             raise ModelFileError(
                 f"{self.path}: the weight {self._stored[name]!r} is {tensor.dtype}; it must be floating-point"
             )
-        return tensor.float()
+        return tensor
 
 
 @contextmanager
