@@ -31,7 +31,7 @@ def decoder_bytes(
 ) -> int:
     """Upper bound in bytes while `frames` frames are decoded on `device`."""
     widths, rates = config.decoder_widths, config.decoder_rates
-    length, most = min(frames, tile_frames), 0
+    length, most = min(frames, tile_frames), 0.0
     for width, after, rate in zip(widths[: vae_decoder.APART], widths[1:], rates, strict=False):
         tile = _tile(length * rate, after, device)
         most = max(most, length * (SAMPLED_LIVE * width + rate * after), length * (width + rate * after) + tile)
@@ -41,7 +41,7 @@ def decoder_bytes(
     widest = max(widest, math.prod(rates[apart:]) * (widths[-1] + OUTPUT_EXTRA))
     most = max(most, length * widths[apart] + _tile(length, widest, device))
     carried = CARRIED_ROWS * (config.latent_dim + sum(widths))
-    return FLOAT_BYTES * (most + carried + frames * config.output_hop) + BASE_BYTES
+    return FLOAT_BYTES * math.ceil(most + carried + frames * config.output_hop) + BASE_BYTES
 
 
 def encoder_bytes(
