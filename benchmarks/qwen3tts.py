@@ -35,8 +35,8 @@ from mizuoto_runtime.engines.qwen3tts.talker import Talker
 from mizuoto_runtime.engines.qwen3tts.text import TextIds
 from mizuoto_runtime.lm.cache import CacheKind, new_cache, peak_bytes, position_bytes
 from mizuoto_runtime.lm.decoder import DecoderConfig
-from mizuoto_runtime.lm.products import lay_out_in_blocks
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.nn.linear import lay_out_in_blocks
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.pages import give_back_pages
 from tests.memory.live_bytes import LiveBytes

@@ -60,14 +60,16 @@ def test_no_engine_imports_an_engine(folder: Path) -> None:
             assert not any(f"{name}.".startswith(f"{other}.") for other in others), f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["audio", "lm", "memory", "text", "weights"])
+ALSO = {"memory": ("mizuoto_runtime.settings",), "lm": ("mizuoto_runtime.nn",)}
+
+
+@pytest.mark.parametrize("folder", ["audio", "lm", "memory", "nn", "text", "weights"])
 def test_the_lower_layers_know_no_engine_and_no_session(folder: str) -> None:
     for path in (ROOT / "mizuoto_runtime" / folder).rglob("*.py"):
         for name in absolute_imports(path):
             inside = name.startswith("mizuoto_runtime.")
             allowed = (f"mizuoto_runtime.{folder}", "mizuoto_runtime.types", "mizuoto_runtime.errors")
-            if folder == "memory":
-                allowed += ("mizuoto_runtime.settings",)
+            allowed += ALSO.get(folder, ())
             assert not inside or name.startswith(allowed), f"{path} imports {name}"
 
 

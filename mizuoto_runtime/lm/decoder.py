@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .products import Projection
+from ..nn.linear import Linear
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
@@ -98,10 +98,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         bias = config.attention_bias
-        self.q_proj = Projection(config.width, config.heads * config.head_dim, bias=bias)
-        self.k_proj = Projection(config.width, config.kv_heads * config.head_dim, bias=bias)
-        self.v_proj = Projection(config.width, config.kv_heads * config.head_dim, bias=bias)
-        self.o_proj = Projection(config.heads * config.head_dim, config.width, bias=bias)
+        self.q_proj = Linear(config.width, config.heads * config.head_dim, bias=bias)
+        self.k_proj = Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
+        self.v_proj = Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
+        self.o_proj = Linear(config.heads * config.head_dim, config.width, bias=bias)
         self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.causal = config.causal
@@ -148,9 +148,9 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.gate_proj = Projection(config.width, config.inner, bias=False)
-        self.up_proj = Projection(config.width, config.inner, bias=False)
-        self.down_proj = Projection(config.inner, config.width, bias=False)
+        self.gate_proj = Linear(config.width, config.inner, bias=False)
+        self.up_proj = Linear(config.width, config.inner, bias=False)
+        self.down_proj = Linear(config.inner, config.width, bias=False)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...nn.linear import Linear
 from .config import Architecture
-from .layers import NORM_EPSILON, Attention, Linear, Mlp
+from .layers import NORM_EPSILON, Attention, Mlp
 from .network import Conditions, Network
 
 

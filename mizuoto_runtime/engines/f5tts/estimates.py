@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ...nn.attention import attention_bytes
 from .config import Architecture
 from .sampler import GROUP, Sampling
 from .vocos import TILE_FRAMES, VocosConfig
@@ -30,8 +31,9 @@ def transformer_bytes(
     text = sizes.text_dim * (12 if sizes.conv_layers else 2)
     values = positions * max(3 * sizes.dim + skips + passing, text)
     values += min(how.evaluations, GROUP) * (6 * sizes.depth + 8) * sizes.dim + 10 * rows * frames * sizes.mel_dim
+    pieces = attention_bytes(positions // (frames + 1), sizes.heads, frames + 1, sizes.dim_head, dtype, device)
     scores = 0 if device.type in FUSED else positions * (frames + 1) * sizes.heads
-    return dtype.itemsize * values + 2 * 4 * scores + BASE_BYTES
+    return dtype.itemsize * values + 2 * 4 * scores + pieces + BASE_BYTES
 
 
 def vocoder_bytes(config: VocosConfig, frames: int) -> int:

@@ -8,12 +8,13 @@ https://arxiv.org/abs/1910.07467). Upstream: f5_tts/model/modules.py of f5-tts 1
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...nn.attention import attend
+from ...nn.linear import Linear
 from .config import CONV_GROUPS, Architecture
 
 NORM_EPSILON = 1e-6
@@ -22,45 +23,11 @@ RESPONSE_EPSILON = 1e-6
 TIME_FREQUENCIES = 128
 TIME_SCALE = 1000
 THETA = 10_000.0
-ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-FUSED_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if ONEDNN else None
-"""oneDNN's product with bias and activation, as torch's compiler calls it on CPUs: up to a third faster than `linear`.
-None where torch lacks it."""
-
-
-def _fused_dtypes() -> tuple[torch.dtype, ...]:
-    """Those in which this CPU has the fused product."""
-    if FUSED_PRODUCT is None:
-        return ()
-    bfloat16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return (torch.float32, torch.bfloat16) if bfloat16 is not None and bfloat16() else (torch.float32,)
-
-
-FUSED_DTYPES = _fused_dtypes()
 
 
 def empty(*shape: int) -> nn.Parameter:
     """A weight without initial values: weights are always loaded."""
     return nn.Parameter(torch.empty(shape))
-
-
-class Linear(nn.Linear):
-    """(…, inputs) → (…, outputs). gelu: GELU follows, exact ("none") or by its tanh formula; None: nothing does."""
-
-    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, gelu: Literal["none", "tanh"] | None = None):
-        super().__init__(inputs, outputs, bias=bias)
-        self.gelu = gelu
-
-    def reset_parameters(self) -> None:
-        """Nothing: the weights are always loaded."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if FUSED_PRODUCT is not None and x.dtype in FUSED_DTYPES and x.device.type == "cpu":
-            activation = "none" if self.gelu is None else "gelu"
-            fused: Tensor = FUSED_PRODUCT(x, self.weight, self.bias, activation, [], self.gelu or "")
-            return fused
-        y = functional.linear(x, self.weight, self.bias)
-        return y if self.gelu is None else functional.gelu(y, approximate=self.gelu)
 
 
 class Conv(nn.Conv1d):
@@ -149,7 +116,7 @@ class Attention(nn.Module):
         keys = self._heads(self.keys(x), self.key_norm, rotary)
         values = self.values(x).view(*x.shape[:2], self.heads, self.width).transpose(1, 2)
         seen = mask[:, None, None] if mask is not None and self.masked else None
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+        mixed = attend(queries, keys, values, seen)
         y: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return y if mask is None else y.masked_fill(~mask[..., None], 0.0)
 

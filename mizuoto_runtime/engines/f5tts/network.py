@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...nn.linear import Linear
 from .config import Architecture
-from .layers import Linear, Position, Projection, Times, masked, rotary_table
+from .layers import Position, Projection, Times, masked, rotary_table
 from .text_encoder import TextEncoder
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...nn.linear import Linear
 from .config import Architecture
-from .layers import Attention, Linear, Mlp, RmsNorm
+from .layers import Attention, Mlp, RmsNorm
 from .network import Conditions, Network
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .layers import NORM_EPSILON, Linear, empty
+from ...nn.linear import Linear
+from .layers import NORM_EPSILON, empty
 
 KERNEL = 7
 LARGEST_MAGNITUDE = 100.0

@@ -12,10 +12,10 @@ from ...audio.join import Joiner
 from ...audio.mel import slaney_log_mel
 from ...errors import InputError
 from ...library import ModelFiles
-from ...lm.products import lay_out_in_blocks
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
+from ...nn.linear import lay_out_in_blocks
 from ...types import Audio
 from ...weights.pages import give_back_pages
 from .codec_config import CodecConfig

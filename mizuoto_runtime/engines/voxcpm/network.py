@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ...lm.cache import KvCache
 from ...lm.decoder import Decoder, DecoderConfig, Masks, NoCache, Rope, RopeTable
-from ...lm.products import Projection
+from ...nn.linear import Linear
 from .config import VoxCpmConfig
 
 NONE = NoCache()
@@ -41,7 +41,7 @@ class LocalEncoder(nn.Module):
         super().__init__()
         width = config.encoder.width
         self.special_token = nn.Parameter(torch.empty(1, 1, 1, width))
-        self.in_proj = Projection(config.latent, width)
+        self.in_proj = Linear(config.latent, width)
         self.encoder = Decoder(config.encoder)
 
     def forward(self, patches: Tensor, rope: Rope) -> Tensor:
@@ -59,8 +59,8 @@ class Quantizer(nn.Module):
     def __init__(self, config: VoxCpmConfig) -> None:
         super().__init__()
         self.scale = config.quantizer_scale
-        self.in_proj = Projection(config.lm.width, config.quantizer_width)
-        self.out_proj = Projection(config.quantizer_width, config.lm.width)
+        self.in_proj = Linear(config.lm.width, config.quantizer_width)
+        self.out_proj = Linear(config.quantizer_width, config.lm.width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(positions, width) → the same."""
@@ -72,8 +72,8 @@ class Quantizer(nn.Module):
 class TimeMlp(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.linear_1 = Projection(width, width)
-        self.linear_2 = Projection(width, width)
+        self.linear_1 = Linear(width, width)
+        self.linear_2 = Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         embedded: Tensor = self.linear_2(functional.silu(self.linear_1(x)))
@@ -86,9 +86,9 @@ class LocalDit(nn.Module):
     def __init__(self, config: VoxCpmConfig) -> None:
         super().__init__()
         width = config.dit.width
-        self.in_proj = Projection(config.latent, width)
-        self.cond_proj = Projection(config.latent, width)
-        self.out_proj = Projection(width, config.latent)
+        self.in_proj = Linear(config.latent, width)
+        self.cond_proj = Linear(config.latent, width)
+        self.out_proj = Linear(width, config.latent)
         self.time_mlp = TimeMlp(width)
         self.delta_time_mlp = TimeMlp(width)
         self.decoder = Decoder(config.dit)
@@ -146,11 +146,11 @@ class VoxCpm(nn.Module):
         self.feat_encoder = LocalEncoder(config)
         self.feat_decoder = LocalDit(config)
         self.fsq_layer = Quantizer(config)
-        self.enc_to_lm_proj = Projection(config.encoder.width, width)
-        self.lm_to_dit_proj = Projection(width, config.dit.width)
-        self.res_to_dit_proj = Projection(width, config.dit.width)
-        self.fusion_concat_proj = Projection(2 * width, width) if config.second else None
-        self.stop_proj = Projection(width, width)
+        self.enc_to_lm_proj = Linear(config.encoder.width, width)
+        self.lm_to_dit_proj = Linear(width, config.dit.width)
+        self.res_to_dit_proj = Linear(width, config.dit.width)
+        self.fusion_concat_proj = Linear(2 * width, width) if config.second else None
+        self.stop_proj = Linear(width, width)
         self.stop_head = nn.Linear(width, 2, bias=False)
 
     @property

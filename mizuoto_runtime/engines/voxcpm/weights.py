@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFileError
-from ...lm.products import lay_out_in_blocks
+from ...nn.linear import lay_out_in_blocks
 from ...weights.pages import give_back_pages
 from .checkpoint import Stored, floating, listed, opened
 from .config import CONFIG, VoxCpmConfig, read_config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from mizuoto_runtime.engines.f5tts.estimates import (
     transformer_bytes,
     vocoder_bytes,
 )
-from mizuoto_runtime.engines.f5tts.layers import FUSED_DTYPES, Linear
 from mizuoto_runtime.engines.f5tts.network import Network
 from mizuoto_runtime.engines.f5tts.sampler import Sampling, Solver, batch_of, draw_noise
 from mizuoto_runtime.engines.f5tts.unett import UnetT
@@ -118,15 +116,3 @@ def test_little_of_the_real_sizes_has_to_be_on_the_device(
     print(f"{handle.size_bytes:,} bytes, minimum {handle.minimum_bytes(1):,}")
     assert handle.size_bytes == pytest.approx(size_mb * 1e6, rel=0.02)
     assert handle.minimum_bytes(1) < least_mb * 1e6
-
-
-@pytest.mark.parametrize("gelu", [None, "none", "tanh"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_fused_product_is_the_plain_one(gelu: Literal["none", "tanh"] | None, bias: bool) -> None:
-    layer = Linear(40, 24, bias=bias, gelu=gelu)
-    random(layer)
-    x = torch.randn(2, 7, 80, generator=generator(3))[..., ::2]
-    plain = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
-    expected = plain if gelu is None else torch.nn.functional.gelu(plain, approximate=gelu)
-    assert (layer(x) - expected).abs().max() < 1e-5
-    assert set(FUSED_DTYPES) <= {torch.float32, torch.bfloat16}

@@ -14,13 +14,13 @@ from mizuoto_runtime.engines.qwen3tts.phases import load
 from mizuoto_runtime.engines.qwen3tts.spec import SPEC
 from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.lm import products
-from mizuoto_runtime.lm.products import BlockedProjection
 from mizuoto_runtime.loader import Loader
 from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.phase import PhaseContext
+from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn.linear import BlockedLinear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Callbacks, Progress
@@ -61,23 +61,23 @@ def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: 
 
 def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The official dtype, with the code predictor's weights in blocks, as large ones lie on a CPU."""
-    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "qwen3tts" / PRESET, PRESET, dtype=torch.bfloat16)
     library = ModelLibrary([tmp_path])
     session = Session(resolve(environment={}), library)
     loaded = session.open(finder(PRESET)(session))
     talker = next(handle.module for handle in loaded.handles if handle.name == "talker")
-    assert any(isinstance(part, BlockedProjection) for part in talker.modules())
+    assert any(isinstance(part, BlockedLinear) for part in talker.modules())
     check_streaming(library, finder(PRESET), request(PRESET))
 
 
 def test_weights_for_a_graphics_card_stay_as_they_are_stored(
     library: ModelLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     files = finder(PRESET)(Session(resolve(environment={}), library))
     model = load(files, Loader(SPEC, files.ref, DeviceService(), "cuda:0"))
-    assert not any(isinstance(part, BlockedProjection) for part in model.talker.module.modules())
+    assert not any(isinstance(part, BlockedLinear) for part in model.talker.module.modules())
 
 
 def test_they_are_with_a_static_cache_too(library: ModelLibrary) -> None:

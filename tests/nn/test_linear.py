@@ -1,35 +1,36 @@
-"""Linear layers for few rows give what `functional.linear` gives, whichever way they take."""
+"""Linear layers give what `functional.linear` gives, whichever way they take."""
 
 from __future__ import annotations
 
 import copy
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from mizuoto_runtime.lm import products
-from mizuoto_runtime.lm.products import BlockedProjection, Projection, lay_out_in_blocks
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn.linear import BlockedLinear, Linear, lay_out_in_blocks
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 
 
 @pytest.fixture(autouse=True)
 def small_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
 
 
-def layer(width: int, outputs: int, dtype: torch.dtype, *, bias: bool = False) -> Projection:
+def layer(width: int, outputs: int, dtype: torch.dtype, *, bias: bool = False) -> Linear:
     rng = torch.Generator().manual_seed(width + outputs)
-    made = Projection(width, outputs, bias=bias).to(dtype).requires_grad_(False)
+    made = Linear(width, outputs, bias=bias).to(dtype).requires_grad_(False)
     for parameter in made.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=rng) / width**0.5)
     return made
 
 
-def expected(projection: Projection, x: torch.Tensor) -> torch.Tensor:
+def expected(projection: Linear, x: torch.Tensor) -> torch.Tensor:
     bias = None if projection.bias is None else projection.bias.double()
     return functional.linear(x.double(), projection.weight.double(), bias)
 
@@ -42,7 +43,7 @@ def expected(projection: Projection, x: torch.Tensor) -> torch.Tensor:
 def test_products_are_right(dtype: torch.dtype, rows: int, width: int, outputs: int, bias: bool) -> None:
     projection = layer(width, outputs, dtype, bias=bias)
     x = torch.randn(rows, width, generator=torch.Generator().manual_seed(rows)).to(dtype)
-    for kind in (projection, BlockedProjection.of(projection)):
+    for kind in (projection, BlockedLinear.of(projection)):
         with torch.inference_mode():
             product = kind(x)
         assert product.shape == (rows, outputs) and product.dtype == dtype
@@ -50,7 +51,7 @@ def test_products_are_right(dtype: torch.dtype, rows: int, width: int, outputs: 
 
 
 def test_each_row_is_what_it_is_alone() -> None:
-    blocked = BlockedProjection.of(layer(64, 96, torch.bfloat16))
+    blocked = BlockedLinear.of(layer(64, 96, torch.bfloat16))
     x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
     assert torch.equal(blocked(x), torch.cat([blocked(row[None]) for row in x]))
 
@@ -61,14 +62,14 @@ def test_only_projections_of_known_dtypes_are_laid_out(monkeypatch: pytest.Monke
     )
     slow, fast = made, copy.deepcopy(made)
     lay_out_in_blocks(fast)
-    assert [type(part) for part in fast.values()] == [Projection, BlockedProjection, nn.Linear]
+    assert [type(part) for part in fast.values()] == [Linear, BlockedLinear, nn.Linear]
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     lay_out_in_blocks(slow)
-    assert [type(part) for part in slow.values()] == [Projection, Projection, nn.Linear]
+    assert [type(part) for part in slow.values()] == [Linear, Linear, nn.Linear]
 
 
 def test_small_weights_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LEAST_BYTES", 64 * 96 * 4 + 1)
+    monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 4 + 1)
     projection = layer(64, 96, torch.float32)
     x = torch.ones(1, 64)
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
@@ -89,5 +90,29 @@ def test_blocks_stream() -> None:
 def test_without_one_dnn_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     projection = layer(64, 96, torch.float32)
     x = torch.ones(1, 64)
-    monkeypatch.setattr(products, "_has_one_dnn", lambda: False)
+    monkeypatch.setattr(linear, "FUSED_PRODUCT", None)
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
+
+
+@pytest.mark.parametrize("gelu", [None, "none", "tanh"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_fused_product_is_the_plain_one(gelu: Literal["none", "tanh"] | None, bias: bool) -> None:
+    fused = Linear(40, 24, bias=bias, gelu=gelu).requires_grad_(False)
+    rng = torch.Generator().manual_seed(3)
+    for parameter in fused.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=rng) / 6)
+    x = torch.randn(2, 7, 80, generator=rng)[..., ::2]
+    plain = functional.linear(x.double(), fused.weight.double(), fused.bias.double() if bias else None)
+    expected = plain if gelu is None else functional.gelu(plain, approximate=gelu)
+    assert (fused(x) - expected).abs().max() < 1e-5
+
+
+def test_a_layer_with_gelu_is_not_laid_out() -> None:
+    module = nn.ModuleList([Linear(64, 96, bias=False, gelu="none").to(torch.bfloat16)])
+    assert lay_out_in_blocks(module) == [] and isinstance(module[0], Linear)
+
+
+def test_blocks_take_any_number_of_dimensions() -> None:
+    blocked = BlockedLinear.of(layer(64, 96, torch.float32, bias=True))
+    x = torch.randn(2, 3, 64, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(blocked(x), blocked(x.flatten(0, 1)).view(2, 3, 96))
