@@ -23,6 +23,8 @@ from tests.golden.voxcpm.cases import CONFIGS, FILES
 FOLDER = Path(__file__).parent
 STEPS = 512
 PROMPT = "voice.wav"
+ROOM = 120
+"""Positions of a model without an end."""
 VAE = "audio_vae."
 
 
@@ -42,11 +44,13 @@ def write_checkpoint(
 ) -> Path:
     """Write the model called `name` into `folder`; returns it.
 
-    dtype: of the model's weights; its VAE is float32. endless: whether it never finds an end by itself.
+    dtype: of the model's weights; its VAE is float32. endless: whether it finds no end before there is no more room.
     """
     model, files = (described or models())[name], FILES[name]
     folder.mkdir(parents=True, exist_ok=True)
     config = CONFIGS[name] | {"dtype": str(dtype).removeprefix("torch.")}
+    if endless:
+        config["max_length"] = ROOM
     _write_json(folder / "config.json", config)
     for file in ("tokenizer.json", "special_tokens_map.json"):
         (folder / file).write_bytes((FOLDER / file).read_bytes())
