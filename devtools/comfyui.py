@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -85,7 +86,8 @@ class ComfyServer:
 
     `base` is ComfyUI's base directory (see `prepare_base`, which is called here). `pack=None` starts without any custom
     node. `extra_args` are appended to ComfyUI's command line and `env` is laid over this process's environment. The
-    database and temporary files are the run's own, so several servers may share a base directory.
+    database and temporary files are the run's own, so several servers may share a base directory. `certificate` is the
+    folder of a cert.pem and its key.pem, for https.
 
     Entering raises `ServerFailed` if the server ends or does not answer within `start_timeout_s`.
     """
@@ -100,17 +102,19 @@ class ComfyServer:
         port: int | None = None,
         pack: str | None = PACK,
         cpu: bool = True,
+        certificate: Path | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self.tree = tree
         self.base = base.absolute()
         self.port = port or free_port()
-        self.url = f"http://{HOST}:{self.port}"
+        self.url = f"{'http' if certificate is None else 'https'}://{HOST}:{self.port}"
         self.log_path = self.base / "logs" / f"server-{self.port}.log"
         self._extra_args = list(extra_args)
         self._env = dict(env or {})
         self._pack = pack
         self._cpu = cpu
+        self._certificate = certificate
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: Path | None = None
@@ -136,6 +140,9 @@ class ComfyServer:
         command += ["--disable-api-nodes", "--disable-auto-launch", "--disable-all-custom-nodes"]
         if self._pack is not None:
             command += ["--whitelist-custom-nodes", self._pack]
+        if self._certificate is not None:
+            command += ["--tls-keyfile", str(self._certificate / "key.pem")]
+            command += ["--tls-certfile", str(self._certificate / "cert.pem")]
         return command + (["--cpu"] if self._cpu else []) + self._extra_args
 
     def _environment(self) -> dict[str, str]:
@@ -185,9 +192,12 @@ class ComfyServer:
             raise self.failure(f"ComfyUI {self.tree.version} ended by itself (exit code {code})")
 
     def _answers(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if self._certificate is not None:
+            trusted = ssl.create_default_context(cafile=str(self._certificate / "cert.pem"))
+            handlers.append(urllib.request.HTTPSHandler(context=trusted))
         try:
-            with opener.open(f"{self.url}/system_stats", timeout=5) as response:
+            with urllib.request.build_opener(*handlers).open(f"{self.url}/system_stats", timeout=5) as response:
                 return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False

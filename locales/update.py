@@ -31,9 +31,15 @@ def pack_module(name: str) -> ModuleType:
 
 
 def page_path(node_id: str, language: str) -> Path:
-    """Where the editor looks for a node's help page."""
+    """Where a node's help page is written. The English one is also what the editor shows in any other language."""
     docs = ROOT / "web" / "docs"
     return docs / f"{node_id}.md" if language == "en" else docs / node_id / f"{language}.md"
+
+
+def copy_page(node_id: str) -> None:
+    """The English page where an English editor looks first; its browser would complain of a page that isn't there."""
+    page = page_path(node_id, "en")
+    (page.with_suffix("") / "en.md").write_bytes(page.read_bytes())
 
 
 def with_table(page: str, heading: str, table: list[str]) -> str:
@@ -65,6 +71,8 @@ def main() -> None:
             page = with_table(page, words.inputs, texts.input_table(node, shown[node.id]["inputs"], words))
             page = with_table(page, words.outputs, texts.output_table(node, shown[node.id]["outputs"], words))
             path.write_text(page, encoding="utf-8")
+    for node in nodes:
+        copy_page(node.id)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ from .types import ModelRef, Progress
 
 LOG = logging.getLogger(__name__)
 
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
+State = Literal["waiting", "running", "stopping", "done", "failed", "cancelled"]
+GOING_ON: tuple[State, ...] = ("waiting", "running", "stopping")
 Fetch = Callable[[ModelRef, bool, Callable[[Progress], None], Callable[[], None]], object]
 MAX_KEPT = 32
 
 
 class DownloadFacts(TypedDict):
-    """One download. message: why it failed, and what to do."""
+    """One download. stopping: it was cancelled, and ends with the next block. message: why it failed, what to do."""
 
     id: str
     state: State
@@ -31,7 +32,8 @@ class DownloadFacts(TypedDict):
 class Downloads:
     """fetch: downloads a model; told whether its licence was accepted, where to tell progress, what raises to cancel.
 
-    tell: called with a download whenever its state changes, and for each block received; by the download's thread.
+    tell: called with a download whenever its state changes, and for each block received; by any thread, one at a time
+    and in order. It must not wait, nor call back.
     """
 
     def __init__(self, fetch: Fetch, tell: Callable[[DownloadFacts], None]) -> None:
@@ -39,7 +41,6 @@ class Downloads:
         self._tell = tell
         self._lock = threading.Lock()
         self._known: dict[ModelRef, DownloadFacts] = {}
-        self._cancelled: set[ModelRef] = set()
         self._waiting: queue.SimpleQueue[tuple[ModelRef, bool]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -49,12 +50,16 @@ class Downloads:
             return [DownloadFacts(**each) for each in self._known.values()]
 
     def start(self, ref: ModelRef, accepts_licence: bool) -> DownloadFacts:
-        """Download a model once those before it are done; the same one again if it runs already."""
+        """Download a model once those before it are done; the same one again if it runs already.
+
+        InputError while one of that model is being stopped.
+        """
         with self._lock:
             present = self._known.get(ref)
-            if present is not None and present["state"] in ("waiting", "running"):
+            if present is not None and present["state"] == "stopping":
+                raise InputError(f"the download of {present['id']} is being stopped; start it again in a moment")
+            if present is not None and present["state"] in GOING_ON:
                 return DownloadFacts(**present)
-            self._cancelled.discard(ref)
             self._known.pop(ref, None)
             self._known[ref] = facts = DownloadFacts(
                 id=":".join(ref), state="waiting", done_bytes=0, total_bytes=0, message=""
@@ -64,18 +69,19 @@ class Downloads:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="mizuoto-downloads", daemon=True)
                 self._thread.start()
-            return DownloadFacts(**facts)
+            return self._told(facts)
 
-    def cancel(self, ref: ModelRef) -> None:
+    def cancel(self, ref: ModelRef) -> DownloadFacts:
         """End a download; what has come so far is kept. InputError if none of that model waits or runs."""
         with self._lock:
             present = self._known.get(ref)
-            if present is None or present["state"] not in ("waiting", "running"):
+            if present is None or present["state"] not in GOING_ON:
                 raise InputError(f"no download of {':'.join(ref)} waits or runs")
-            self._cancelled.add(ref)
+            present["state"] = "cancelled" if present["state"] == "waiting" else "stopping"
+            return self._told(present)
 
     def _forget_oldest(self) -> None:
-        ended = [ref for ref, facts in self._known.items() if facts["state"] not in ("waiting", "running")]
+        ended = [ref for ref, facts in self._known.items() if facts["state"] not in GOING_ON]
         for ref in ended[: max(0, len(self._known) - MAX_KEPT)]:
             del self._known[ref]
 
@@ -86,15 +92,15 @@ class Downloads:
 
     def _run(self, ref: ModelRef, accepts_licence: bool) -> None:
         def check() -> None:
-            if ref in self._cancelled:
+            if self._known[ref]["state"] == "stopping":
                 raise Cancelled(f"the download of {':'.join(ref)} was cancelled")
 
         def progress(told: Progress) -> None:
-            self._change(ref, state="running", done_bytes=told.done, total_bytes=told.total)
+            self._change(ref, done_bytes=told.done, total_bytes=told.total)
 
+        if not self._begin(ref):
+            return
         try:
-            check()
-            self._change(ref, state="running")
             self._fetch(ref, accepts_licence, progress, check)
             self._change(ref, state="done")
         except Cancelled:
@@ -105,8 +111,23 @@ class Downloads:
             LOG.exception("the download of %s failed", ":".join(ref))
             self._change(ref, state="failed", message=f"{type(error).__name__}: {error}")
 
+    def _begin(self, ref: ModelRef) -> bool:
+        """Whether it still waits: it may have been cancelled, or have run because it was started twice."""
+        with self._lock:
+            facts = self._known.get(ref)
+            if facts is None or facts["state"] != "waiting":
+                return False
+            facts["state"] = "running"
+            self._told(facts)
+            return True
+
     def _change(self, ref: ModelRef, **changes: object) -> None:
         with self._lock:
             self._known[ref].update(changes)  # type: ignore[typeddict-item]
-            facts = DownloadFacts(**self._known[ref])
-        self._tell(facts)
+            self._told(self._known[ref])
+
+    def _told(self, facts: DownloadFacts) -> DownloadFacts:
+        """A copy of the download, which is told of."""
+        copy = DownloadFacts(**facts)
+        self._tell(copy)
+        return copy

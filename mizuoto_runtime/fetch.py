@@ -17,17 +17,17 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from .addresses import HUGGING_FACE, check_file_address, checked_endpoint
 from .engines.spec import EngineSpec, Layout, ModelFile, Variant
 from .errors import InputError, MizuotoError, UnknownName
 from .library import ModelLibrary
+from .settings import Settings, setting
 from .types import Progress
 
-HUGGING_FACE = "https://huggingface.co"
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 4
 BLOCK_BYTES = 1 << 20
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _UNFIT_IN_NAMES = frozenset('\\:*?"<>|\0')
 
 
@@ -80,6 +80,12 @@ def fetch(
     return folder if spec.layout.kind == "folder" else folder / f"{variant.id}{spec.layout.suffix}"
 
 
+def endpoint_of(settings: Settings) -> str:
+    """Where the settings say that models are fetched from; InputError names the source of what is no address."""
+    source = settings.sources["fetch.endpoint"]
+    return str(setting("fetch.endpoint").check(settings.text("fetch.endpoint"), source))
+
+
 def fetchable(spec: EngineSpec, variant_id: str, *, accepts_licence: bool) -> Variant:
     """The published model, if it may be downloaded; errors as in `fetch`."""
     variant = _published(spec, variant_id)
@@ -94,22 +100,13 @@ def fetchable(spec: EngineSpec, variant_id: str, *, accepts_licence: bool) -> Va
 def file_url(file: ModelFile, endpoint: str | None = None) -> str:
     """Where to download `file`: its own address, or its path on `endpoint` (HUGGING_FACE if None or empty).
 
-    InputError if that isn't https. Plain http is only for this machine, and for an endpoint that asks for it: what
-    comes is checked against its digest.
+    InputError if that isn't https. Plain http is only for this machine, and for an endpoint that asks for it.
     """
     if "://" in file.url:
-        _check_scheme(file.url, allow_http=False)
+        check_file_address(file.url)
         return file.url
-    base = (endpoint or HUGGING_FACE).rstrip("/")
-    _check_scheme(base, allow_http=True)
+    base = checked_endpoint(endpoint or HUGGING_FACE, "the address to download from")
     return f"{base}/{urllib.parse.quote(file.url)}"
-
-
-def _check_scheme(url: str, *, allow_http: bool) -> None:
-    parts = urllib.parse.urlsplit(url)
-    plain = parts.scheme == "http" and (allow_http or parts.hostname in _LOOPBACK)
-    if not parts.hostname or not (parts.scheme == "https" or plain):
-        raise InputError(f"{url!r} isn't an https address to download from")
 
 
 def _published(spec: EngineSpec, variant_id: str) -> Variant:
@@ -308,8 +305,9 @@ def _accepted_start(answer: http.client.HTTPResponse, file: ModelFile, url: str,
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
+    """What has come, at most a block; a slow connection's bytes aren't waited for until they fill one."""
     try:
-        return answer.read(BLOCK_BYTES)
+        return answer.read1(BLOCK_BYTES)
     except http.client.IncompleteRead as error:
         return error.partial
     except (OSError, http.client.HTTPException) as error:

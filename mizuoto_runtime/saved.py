@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 SOURCE = "saved"
 MAX_FILE_BYTES = 1 << 20
 
-SettingType = Literal["choice", "boolean", "integer", "optional_integer", "number", "text", "names"]
+SettingType = Literal["choice", "boolean", "integer", "optional_integer", "number", "text", "names", "address"]
 TYPES: dict[type, SettingType] = {bool: "boolean", int: "integer", float: "number", str: "text", tuple: "names"}
 
 
@@ -133,6 +133,8 @@ def _facts(known: Setting, settings: Settings) -> SettingFacts:
 def _type(known: Setting) -> SettingType:
     if known.default is None:
         return "optional_integer"
+    if known.address:
+        return "address"
     return "choice" if known.choices else TYPES[known.type]
 
 
@@ -140,6 +142,6 @@ def _lock_reason(known: Setting, settings: Settings) -> str:
     source = settings.sources[known.name]
     if not known.live:
         return f"it is read once, at the start; set {known.variable}, or write it into mizuoto.toml, and start again"
-    if source == known.variable:
-        return f"the environment variable {known.variable} is set and wins; unset it and start again"
+    if source in (known.variable, known.foreign):
+        return f"the environment variable {source} is set and wins; unset it and start again"
     return ""

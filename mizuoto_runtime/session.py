@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +24,7 @@ from .memory.host import Host, StandaloneHost
 from .memory.jobs import JobSlots
 from .memory.manager import ModelManager
 from .memory.phase import PhaseContext
-from .memory.policy import policy_from
+from .memory.policy import VramMode, VramPolicy, policy_from
 from .memory.ram import Candidate, Relief, relieve_plan
 from .memory.working import PhaseId
 from .meta import finished
@@ -64,7 +64,7 @@ class Session:
         self.engines = engines
         self.settings = settings or resolve()
         self.library = library or ModelLibrary(roots_from(self.settings))
-        self._policies = cache(lambda device_type, mode: policy_from(self.settings, device_type, mode, os.environ))
+        self._policies = _policies(self.settings)
         self.manager = self._manager(host)
         self.models = Models(
             self._load,
@@ -77,7 +77,7 @@ class Session:
     def apply(self, settings: Settings) -> None:
         """Go on with other settings, from the next phase on; those that are read at the start don't change."""
         self.settings = settings
-        self._policies.cache_clear()
+        self._policies = _policies(settings)
 
     def unload(self, ref: ModelRef) -> None:
         """Let go of a loaded model. ModelBusy while a phase uses it, ModelNotLoaded if it isn't loaded."""
@@ -218,7 +218,7 @@ class Session:
             yield
 
     def _manager(self, given: Host | None) -> ModelManager:
-        settings, policies = self.settings, self._policies
+        settings = self.settings
         simulated_bytes = settings.integer("compute.simulate_vram_mb") << 20
         host = given or StandaloneHost(checked_device(settings.text("compute.device")))
         device_type = host.device().partition(":")[0]
@@ -226,7 +226,9 @@ class Session:
         devices = DeviceService({simulated: simulated_bytes} if simulated_bytes else None, strict=True)
         folder = Path(settings.text("paths.cache") or DEFAULT_CACHE).expanduser()
         calibration = Calibration(folder / "memory" / "calibration.json")
-        return ModelManager(host, devices, lambda: policies(device_type, host.vram_mode() or "normal"), calibration)
+        return ModelManager(
+            host, devices, lambda: self._policies(device_type, host.vram_mode() or "normal"), calibration
+        )
 
     def _load(self, files: ModelFiles) -> LoadedModel:
         spec = self.engines.spec(files.ref.engine)
@@ -238,6 +240,11 @@ class Session:
         for handle in loaded.handles:
             LOG.debug("%s, %s: %s bytes", loaded.id, handle.name, f"{handle.size_bytes:,}")
         return loaded
+
+
+def _policies(settings: Settings) -> Callable[[str, VramMode], VramPolicy]:
+    """The policy that these settings make for a type of device and what `auto` means there."""
+    return cache(lambda device_type, mode: policy_from(settings, device_type, mode, os.environ))
 
 
 def _looks_like_path(model: str) -> bool:

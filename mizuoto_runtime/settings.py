@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .addresses import HUGGING_FACE, checked_endpoint
 from .config import named_config, read_config, usual_config
 from .engines.registry import ENGINES
 from .errors import InputError, UnknownName
@@ -25,7 +26,8 @@ class Setting:
     """One setting. The type of `default` is the setting's type; `low` and `high` bound a number.
 
     A default of None: a whole number that may be left empty, which means automatic. live: a change has its effect while
-    a server runs. label: the name in a dialog.
+    a server runs. label: the name in a dialog. address: it is that of a server. foreign: a variable that sets it for
+    other programs too; what stands there is checked when it is used, so that nothing else fails for it.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = True
+    address: bool = False
+    foreign: str = ""
 
     @property
     def variable(self) -> str:
@@ -59,6 +63,8 @@ class Setting:
             raise InputError(f"setting {self.name} ({source}) is {value!r}; it must be {KINDS[self.type]}{empty}")
         assert isinstance(value, (int, float, str, tuple))
         self._check_range(value, source)
+        if self.address:
+            return checked_endpoint(str(value), f"setting {self.name} ({source})") if value else self.default
         if self.choices and value not in self.choices:
             raise UnknownName(f"value of setting {self.name} ({source})", value, self.choices)
         return value
@@ -171,7 +177,8 @@ SETTINGS = (
         label="Computation dtype",
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
-        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results",
+        help="what language models and transformers compute in; auto: as their files are stored; other ones change "
+        "results; no choice: Piper",
     ),
     Setting(
         name="compute.cuda_graphs",
@@ -228,6 +235,14 @@ SETTINGS = (
             help="models, by name and with commas between, that give way last",
         )
         for engine in ENGINES
+    ),
+    Setting(
+        name="fetch.endpoint",
+        label="Fetch models from",
+        default=HUGGING_FACE,
+        help="the hub that models are fetched from, or a mirror's address; empty: Hugging Face",
+        address=True,
+        foreign="HF_ENDPOINT",
     ),
     Setting(
         name="paths.cache",
@@ -322,4 +337,6 @@ def resolve(
         if item.variable in variables:
             values[item.name] = item.parse(variables[item.variable], item.variable)
             sources[item.name] = item.variable
+        elif item.foreign and variables.get(item.foreign):
+            values[item.name], sources[item.name] = variables[item.foreign], item.foreign
     return Settings(values, sources, file).changed(explicit or {}, "--setting")

@@ -7,11 +7,13 @@ knows the handle weakly: a handle that is dropped takes its entry along. No answ
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+from ..mizuoto_runtime.memory.host import ALL
 
 if TYPE_CHECKING:
     from ..mizuoto_runtime.memory.handle import ModelHandle
@@ -115,6 +117,25 @@ class Core:
 
     def loaded_ram_size(self) -> int:
         return 0
+
+
+class ObservedTenant:
+    """A tenant whose owner is told when something gave way."""
+
+    def __init__(self, tenant: Tenant, gave_way: Callable[[], None]) -> None:
+        self._tenant = tenant
+        self._gave_way = gave_way
+
+    def give_way(self, size_bytes: int, device: str) -> int:
+        return self._noted(self._tenant.give_way(size_bytes, device))
+
+    def let_go(self, handle: ModelHandle, size_bytes: int = ALL) -> int:
+        return self._noted(self._tenant.let_go(handle, size_bytes))
+
+    def _noted(self, freed_bytes: int) -> int:
+        if freed_bytes:
+            self._gave_way()
+        return freed_bytes
 
 
 def ceil_bytes(size_bytes: float) -> int:

@@ -1,15 +1,13 @@
-"""The one place that imports ComfyUI's internals: its memory, its cancel, its progress, its model folders."""
+"""The one place that imports ComfyUI's internals: its memory, its cancel, its progress, its folders, its server."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,30 +18,21 @@ import folder_paths
 import torch
 from comfy_execution.utils import get_executing_context
 
-from ..mizuoto_runtime.errors import MizuotoError
-from ..mizuoto_runtime.library import ModelLibrary, roots_from
-from ..mizuoto_runtime.memory.device import Device, checked_device
+from ..mizuoto_runtime.memory.device import Device
 from ..mizuoto_runtime.memory.host import StandaloneHost, Tenant
 from ..mizuoto_runtime.memory.oom import is_out_of_memory
 from ..mizuoto_runtime.memory.policy import ALLOCATOR_VARIABLES, VramMode
-from ..mizuoto_runtime.saved import SavedSettings
-from ..mizuoto_runtime.settings import Settings, resolve
-from ..mizuoto_runtime.types import Callbacks, ModelRef, Progress
-from .adapter import Core, load_device, reserve_beside
+from ..mizuoto_runtime.types import Progress
+from .adapter import Core, ObservedTenant, load_device, reserve_beside
 from .pins import PinBooks
 
 if TYPE_CHECKING:
-    from ..mizuoto_runtime.downloads import DownloadFacts, Downloads
     from ..mizuoto_runtime.memory.handle import ModelHandle
     from ..mizuoto_runtime.memory.pinning import PinHost
-    from ..mizuoto_runtime.session import Session
-
-LOG = logging.getLogger(__name__)
 
 FOLDER = "mizuoto"
 FOREIGN_FOLDERS = ("TTS", "tts")
 PROGRESS_INTERVAL_S = 0.01
-ANNOUNCE_INTERVAL_S = 0.5
 VRAM_MODES: dict[str, VramMode] = {
     "NO_VRAM": "none",
     "LOW_VRAM": "low",
@@ -54,13 +43,11 @@ VRAM_MODES: dict[str, VramMode] = {
 
 HandleAdapter = type("HandleAdapter", (Core, comfy.model_patcher.ModelPatcher), {})
 
-_lock = threading.Lock()
-_session: Session | None = None
-_announced_s = 0.0
-
 
 class ComfyHost(StandaloneHost):
     """ComfyUI as the runtime sees it. `device`: the one to use instead of ComfyUI's own, empty for none.
+
+    gave_way: called when ComfyUI has taken weights off the device; it must neither wait nor call ComfyUI back.
 
     On a device that ComfyUI manages, each handle is an entry of ComfyUI's list of loaded models, and what is free there
     and what stays free is what ComfyUI says. On a CPU, simulated or not, it manages nothing.
@@ -68,13 +55,14 @@ class ComfyHost(StandaloneHost):
 
     serves = True
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", gave_way: Callable[[], None] = lambda: None) -> None:
         super().__init__(device)
+        self._gave_way = gave_way
         self._tenant: Tenant | None = None
         self._pins = PinBooks(mm) if PinBooks.kept_by(mm) else None
 
     def connect(self, tenant: Tenant) -> None:
-        self._tenant = tenant
+        self._tenant = ObservedTenant(tenant, self._gave_way)
 
     def device(self) -> str:
         return self._device or str(mm.get_torch_device())
@@ -195,31 +183,9 @@ def comfys_out_of_memory() -> Iterator[None]:
         raise cast(type[Exception], mm.OOM_EXCEPTION)(str(error)) from error
 
 
-def saved_settings() -> SavedSettings:
-    """The settings, with those that the user changed in ComfyUI."""
-    return SavedSettings(Path(folder_paths.get_user_directory()) / FOLDER / "settings.json")
-
-
-def session() -> Session:
-    """The process's only session, made when it is first needed. InputError for a setting that can't be."""
-    from ..mizuoto_runtime.session import Session
-
-    global _session
-    with _lock:
-        if _session is None:
-            settings = saved_settings().resolve()
-            chosen = settings.text("compute.device")
-            host = ComfyHost(checked_device(chosen) if chosen else "")
-            _session = Session(settings, ModelLibrary(_roots(settings)), host)
-        return _session
-
-
-def library() -> ModelLibrary:
-    """The installed models. A setting that can't be read is left to the first run to complain about."""
-    try:
-        return ModelLibrary(_roots(resolve()))
-    except MizuotoError:
-        return ModelLibrary(_folders())
+def user_folder() -> Path:
+    """Where the pack keeps what belongs to ComfyUI's user."""
+    return Path(folder_paths.get_user_directory()) / FOLDER
 
 
 def register_folders() -> None:
@@ -227,117 +193,19 @@ def register_folders() -> None:
     folder_paths.add_model_folder_path(FOLDER, str(Path(folder_paths.models_dir) / FOLDER), is_default=True)
 
 
-def callbacks() -> Callbacks:
-    """Progress of the node that runs now on this thread; the host says when it is cancelled."""
-    return Callbacks(progress=NodeProgress().show)
+def model_folders() -> tuple[Path, ...]:
+    """Registered folders first, then those that other speech packs use."""
+    foreign = [Path(folder_paths.models_dir) / name for name in FOREIGN_FOLDERS]
+    extra = [path for name in FOREIGN_FOLDERS for path in _registered(name)]
+    return tuple(dict.fromkeys((*_registered(FOLDER), *foreign, *extra)))
 
 
-class Served:
-    """What the routes show and change: the process's session."""
-
-    def saved(self) -> SavedSettings:
-        return saved_settings()
-
-    def runtime(self) -> dict[str, Any]:
-        from ..mizuoto_runtime.runtime import runtime_facts
-
-        running = session()
-        return {
-            **runtime_facts(running),
-            "memory": running.manager.facts(),
-            "settings": {
-                name: {"value": running.settings.values[name], "source": source}
-                for name, source in running.settings.sources.items()
-                if name.startswith("compute.")
-            },
-        }
-
-    def doctor(self) -> dict[str, Any]:
-        from ..mizuoto_runtime.doctor import examine
-        from ..mizuoto_runtime.memory.device import present
-
-        running = session()
-        return examine(running.settings, running.library, running.manager.facts(present()))
-
-    def library(self) -> ModelLibrary:
-        return library()
-
-    def apply(self, changes: Mapping[str, object]) -> None:
-        session().apply(saved_settings().change(changes))
-
-    def unload(self, ref: ModelRef) -> None:
-        session().unload(ref)
-
-    def offload(self, ref: ModelRef) -> None:
-        session().offload(ref)
-
-    def downloads(self) -> Downloads:
-        return _downloads()
+def _registered(name: str) -> list[Path]:
+    known = name in folder_paths.folder_names_and_paths
+    return [Path(path) for path in folder_paths.get_folder_paths(name)] if known else []
 
 
-@cache
-def _downloads() -> Downloads:
-    from ..mizuoto_runtime.downloads import Downloads
-
-    return Downloads(_fetch, DownloadTeller().tell)
-
-
-def _fetch(
-    ref: ModelRef, accepts_licence: bool, progress: Callable[[Progress], None], check: Callable[[], None]
-) -> None:
-    from ..mizuoto_runtime.engines.registry import engine_spec
-    from ..mizuoto_runtime.fetch import fetch
-
-    endpoint = os.environ.get("HF_ENDPOINT")
-    spec = engine_spec(ref.engine)
-    fetch(
-        spec, ref.model, library(), accepts_licence=accepts_licence, endpoint=endpoint, progress=progress, check=check
-    )
-
-
-class DownloadTeller:
-    """Tells the open pages of downloads, of their progress a few times a second only."""
-
-    def __init__(self) -> None:
-        self._told_s = 0.0
-
-    def tell(self, download: DownloadFacts) -> None:
-        now_s = time.monotonic()
-        going_on = download["state"] == "running" and download["done_bytes"] > 0
-        server = _server()
-        if server is None or (going_on and now_s - self._told_s < ANNOUNCE_INTERVAL_S):
-            return
-        self._told_s = now_s
-        server.send_sync("mizuoto.download", dict(download))
-
-
-def register_routes() -> None:
-    """Serve the pack's own routes."""
-    server = _server()
-    if server is None:
-        return
-    from .routes import add_routes
-
-    add_routes(server.routes, Served())
-
-
-def announce(*, now: bool = False) -> None:
-    """Tell the open pages what is held, at most every half second while a prompt runs. now: whenever that was.
-
-    A page that can't be told fails no run.
-    """
-    global _announced_s
-    server = _server()
-    if server is None or _session is None or not (now or time.monotonic() - _announced_s >= ANNOUNCE_INTERVAL_S):
-        return
-    _announced_s = time.monotonic()
-    try:
-        server.send_sync("mizuoto.runtime", Served().runtime())
-    except Exception:
-        LOG.exception("what is held can't be told to the open pages")
-
-
-def _server() -> Any:
+def server() -> Any:
     """ComfyUI's server; None where it isn't loaded, as when only the nodes are listed."""
     return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
 
@@ -356,21 +224,4 @@ class NodeProgress:
         if progress.total <= 0 or (now_s - self._shown_s < PROGRESS_INTERVAL_S and progress.done < progress.total):
             return
         self._shown_s = now_s
-        announce()
         comfy.utils.ProgressBar(progress.total).update_absolute(progress.done)
-
-
-def _roots(settings: Settings) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys((*_folders(), *roots_from(settings))))
-
-
-def _folders() -> tuple[Path, ...]:
-    """Registered folders first, then those that other speech packs use."""
-    foreign = [Path(folder_paths.models_dir) / name for name in FOREIGN_FOLDERS]
-    extra = [path for name in FOREIGN_FOLDERS for path in _registered(name)]
-    return tuple(dict.fromkeys((*_registered(FOLDER), *foreign, *extra)))
-
-
-def _registered(name: str) -> list[Path]:
-    known = name in folder_paths.folder_names_and_paths
-    return [Path(path) for path in folder_paths.get_folder_paths(name)] if known else []

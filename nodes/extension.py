@@ -10,10 +10,11 @@ from comfy_execution.graph_utils import GraphBuilder
 
 from ..mizuoto_runtime.engines.registry import all_engines, engine_spec
 from ..mizuoto_runtime.errors import MizuotoError
-from . import bridge
+from . import bridge, process
 from .declare import NodeDeclaration, node_declarations, options_node_id
 from .expand import Expansion, Link, SpeakCall, expand_speak
 from .schema import node_schema
+from .served import register_routes
 from .wire import (
     SpeakOptions,
     is_link,
@@ -43,7 +44,7 @@ class ModelNode(DeclaredNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        spec, library = engine_spec(cls.declaration.engine), bridge.library()
+        spec, library = engine_spec(cls.declaration.engine), process.library()
         known = library.known(spec)
         default = next(iter(library.installed(spec)), next(iter(known), None))
         return node_schema(cls.declaration, known, default)
@@ -54,7 +55,7 @@ class ModelNode(DeclaredNode):
         if model is None:
             return True
         try:
-            bridge.library().find(engine_spec(cls.declaration.engine), str(model))
+            process.library().find(engine_spec(cls.declaration.engine), str(model))
         except MizuotoError as error:
             return writable(str(error))
         return True
@@ -63,14 +64,14 @@ class ModelNode(DeclaredNode):
     def fingerprint_inputs(cls, model: object = None) -> object:
         """Changes when the model's file is replaced, and at nothing else."""
         try:
-            return bridge.library().find(engine_spec(cls.declaration.engine), str(model)).identity()
+            return process.library().find(engine_spec(cls.declaration.engine), str(model)).identity()
         except (MizuotoError, OSError):
             return "absent"
 
     @classmethod
     @writable_errors()
     def execute(cls, model: str) -> io.NodeOutput:
-        files = bridge.library().find(engine_spec(cls.declaration.engine), model)
+        files = process.library().find(engine_spec(cls.declaration.engine), model)
         return io.NodeOutput(files.ref)
 
 
@@ -83,13 +84,13 @@ class PhaseNode(DeclaredNode):
     def execute(cls, **values: object) -> io.NodeOutput:
         spec = engine_spec(cls.declaration.engine)
         phase = spec.phase(cls.declaration.phase)
-        session = bridge.session()
+        session = process.session()
         files = session.find(*model_ref(values.get("model"), spec))
         inputs, options = phase_inputs(phase, values), phase_options(phase, values)
         try:
-            made = session.run_phase(files, phase.id, inputs, options, values.get("seed", 0), bridge.callbacks())
+            made = session.run_phase(files, phase.id, inputs, options, values.get("seed", 0), process.callbacks())
         finally:
-            bridge.announce(now=True)
+            process.pages.held()
         return io.NodeOutput(*phase_outputs(phase, made), ui=phase_ui(phase, made))
 
 
@@ -172,5 +173,5 @@ class MizuotoExtension(ComfyExtension):
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         bridge.register_folders()  # not in on_load, which 0.3 never calls
-        bridge.register_routes()
+        register_routes()
         return [node_class(declaration) for declaration in node_declarations(all_engines())]

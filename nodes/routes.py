@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -83,6 +83,9 @@ class Served(Protocol):
     def apply(self, changes: Mapping[str, object]) -> None:
         """Change settings and keep them."""
 
+    def pin(self, ref: ModelRef, *, pinned: bool) -> None:
+        """Let a model give way last, or like the others, and keep that."""
+
     def unload(self, ref: ModelRef) -> None: ...
 
     def offload(self, ref: ModelRef) -> None: ...
@@ -135,6 +138,7 @@ class _Api:
 
     async def fetch(self, request: web.Request) -> web.Response:
         ref, body = _model_ref(request.match_info["id"]), await _body(request)
+        _refuse_unknown(body, FETCH_FIELDS)
         accepts = _flag(body, "accept_licence")
         fetchable(engine_spec(ref.engine), ref.model, accepts_licence=accepts)
         return _json(self._served.downloads().start(ref, accepts), status=202)
@@ -152,18 +156,11 @@ class _Api:
 
     def _act(self, ref: ModelRef, action: str) -> None:
         if action in ("pin", "unpin"):
-            self._pin(ref, pinned=action == "pin")
+            self._served.pin(ref, pinned=action == "pin")
         elif action == "unload":
             self._served.unload(ref)
         else:
             self._served.offload(ref)
-
-    def _pin(self, ref: ModelRef, *, pinned: bool) -> None:
-        if pinned and ref.model not in self._served.library().known(engine_spec(ref.engine)):
-            raise UnknownName("model", ref.model, self._served.library().known(engine_spec(ref.engine)))
-        name = f"engines.{ref.engine}.pinned_models"
-        names = [each for each in self._served.saved().resolve().names(name) if each != ref.model]
-        self._served.apply({name: [*names, ref.model] if pinned else names or None})
 
     async def speak(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request)
@@ -240,13 +237,12 @@ def _model_ref(model_id: str) -> ModelRef:
     return ModelRef(engine_spec(engine).id, model)
 
 
+FETCH_FIELDS = ("accept_licence",)
 SPEAK_FIELDS = ("engine", "model", "text", "seed", "options", "texts", "recordings", "wait", "timeout_seconds")
 
 
 def _speak_body(body: Mapping[str, Any]) -> SpeakBody:
-    for name in body:
-        if name not in SPEAK_FIELDS:
-            raise UnknownName("field", name, SPEAK_FIELDS)
+    _refuse_unknown(body, SPEAK_FIELDS)
     for name in ("engine", "model", "text"):
         if not isinstance(body.get(name), str):
             raise InputError(f"{name} must be given, as a text")
@@ -262,6 +258,12 @@ def _speak_body(body: Mapping[str, Any]) -> SpeakBody:
         texts=_texts(body, "texts"),
         recordings=_texts(body, "recordings"),
     )
+
+
+def _refuse_unknown(body: Mapping[str, Any], fields: Sequence[str]) -> None:
+    for name in body:
+        if name not in fields:
+            raise UnknownName("field", name, fields)
 
 
 def _mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:

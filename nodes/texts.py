@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..mizuoto_runtime.settings import Setting
 from .declare import CATEGORY, NodeDeclaration, NodeInput
 
-SETTING_GROUPS = ("Mizuoto", "Memory", "Engines")
+SETTING_GROUPS = ("Mizuoto", "Memory", "Engines", "Models")
 ESCAPED = str.maketrans({char: f"{{'{char}'}}" for char in "@{}|"})
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from devtools.tree import Tree, find_tree
 from devtools.voice import place_voice
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
     from devtools.client import ComfyClient
 
@@ -84,6 +85,16 @@ def server(tree: Tree, base: Path) -> Iterator[ComfyServer]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def simulated(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
+    """A running server whose runtime plays a device of 256 MB; the environment sets one more of its settings."""
+    base = prepare_base(tmp_path_factory.mktemp("simulated"))
+    place_voice(base)
+    environment = {"MIZUOTO_COMPUTE__SIMULATE_VRAM_MB": "256", "MIZUOTO_COMPUTE__GPU_JOBS": "1", "HF_ENDPOINT": ""}
+    with ComfyServer(tree, base, env=environment) as running:
+        yield running
+
+
 @pytest.fixture
 def client(server: ComfyServer) -> ComfyClient:
     """A client of the server, which must be alive before and after the test."""
@@ -108,13 +119,32 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture
-def page(browser: Browser, client: ComfyClient) -> Iterator[Page]:
-    """ComfyUI's own page, ready, with an empty graph."""
-    client.post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
+@dataclass(frozen=True)
+class Editor:
+    """ComfyUI's own page, and what its console has said since it was opened."""
+
+    page: Page
+    said: list[ConsoleMessage]
+
+
+@pytest.fixture(scope="module")
+def editor(browser: Browser, server: ComfyServer) -> Iterator[Editor]:
+    """The page that a file's tests share."""
+    from devtools.client import ComfyClient
+
+    ComfyClient(server.url).post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
     opened = browser.new_page(viewport=VIEWPORT)
-    opened.goto(client.url)
+    said: list[ConsoleMessage] = []
+    opened.on("console", lambda message: said.append(message))
+    opened.goto(server.url)
     opened.wait_for_function(EDITOR_READY)
-    opened.evaluate("async (graph) => { await window.app.loadGraphData(graph) }", EMPTY_GRAPH)
-    yield opened
+    yield Editor(opened, said)
     opened.close()
+
+
+@pytest.fixture
+def page(editor: Editor, client: ComfyClient) -> Page:
+    """ComfyUI's own page, ready, with an empty graph and without messages."""
+    editor.page.evaluate("window.app.extensionManager.toast.removeAll()")
+    editor.page.evaluate("async (graph) => { await window.app.loadGraphData(graph) }", EMPTY_GRAPH)
+    return editor.page

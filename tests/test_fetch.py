@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +36,8 @@ class Server:
     ranges: bool = True
     redirect_to: str = ""
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+    hold_after: dict[str, int] = field(default_factory=dict)
+    go_on: threading.Event = field(default_factory=threading.Event)
 
 
 def handler(server: Server) -> type[BaseHTTPRequestHandler]:
@@ -62,8 +65,14 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.end_headers()
+            if path in server.hold_after:
+                end = start + server.hold_after.pop(path)
+                self.wfile.write(content[start:end])
+                server.go_on.wait(60)
+                start = end
             cuts = server.cut_after.get(path)
-            self.wfile.write(content[start : start + cuts.pop(0)] if cuts else content[start:])
+            with suppress(ConnectionError):  # the client has heard enough
+                self.wfile.write(content[start : start + cuts.pop(0)] if cuts else content[start:])
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -257,8 +266,24 @@ def test_a_cancelled_download_goes_on_later(
     with pytest.raises(Cancelled):
         fetch(one_file(), NAME, library, endpoint=server.endpoint, check=check)
     assert names(library) == [f"{NAME}.onnx.part"]
+    (part,) = library.folder(PIPER).iterdir()
+    kept_bytes = part.stat().st_size
+    assert 0 < kept_bytes <= 200_000
     assert fetch(one_file(), NAME, library, endpoint=server.endpoint).read_bytes() == MODEL
-    assert server.asked[-1][1] == "bytes=200000-"
+    assert server.asked[-1][1] == f"bytes={kept_bytes}-"
+
+
+def test_what_comes_slowly_is_told_before_it_fills_a_block(server: Server, library: ModelLibrary) -> None:
+    server.hold_after["/r/x.onnx"] = 5_000
+    told: list[int] = []
+
+    def tell(progress: Progress) -> None:
+        told.append(progress.done)
+        if progress.done >= 5_000:
+            server.go_on.set()
+
+    fetch(one_file(), NAME, library, endpoint=server.endpoint, progress=tell)
+    assert 0 < told[0] <= 5_000
 
 
 def test_a_full_disk_is_noticed_before(server: Server, library: ModelLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +369,7 @@ def test_an_endpoint_takes_the_place_of_hugging_face(endpoint: str | None, url: 
 
 @pytest.mark.parametrize("endpoint", ["mirror.example", "ftp://mirror.example", "file:///etc", "https://"])
 def test_an_endpoint_that_is_no_web_address_is_refused(endpoint: str) -> None:
-    with pytest.raises(InputError, match="isn't an https address"):
+    with pytest.raises(InputError, match=r"the address to download from is .* it must be an https or http address"):
         file_url(FILE, endpoint)
 
 

@@ -12,6 +12,7 @@ from mizuoto_runtime.saved import SavedSettings
 
 RETRY = "compute.oom_retry"
 LIMIT = "compute.vram_limit_mb"
+ENDPOINT = "fetch.endpoint"
 PINNED = "engines.dummy.pinned_models"
 
 
@@ -64,6 +65,19 @@ def test_the_environment_wins_and_locks(tmp_path: Path) -> None:
     assert not facts[RETRY]["locked"]
     with pytest.raises(InputError, match="environment variable MIZUOTO_COMPUTE__VRAM_LIMIT_MB is set and wins"):
         saved.change({LIMIT: 1})
+
+
+def test_a_variable_of_other_programs_locks_too(tmp_path: Path) -> None:
+    saved = SavedSettings(tmp_path / "settings.json", {})
+    assert saved.change({ENDPOINT: "https://mirror.example/"}).text(ENDPOINT) == "https://mirror.example"
+    with pytest.raises(InputError, match="must be an https or http address"):
+        saved.change({ENDPOINT: "mirror.example"})
+    locked = SavedSettings(saved.path, {"HF_ENDPOINT": "https://other.example"})
+    facts = {item["name"]: item for item in locked.facts()}[ENDPOINT]
+    assert (facts["type"], facts["value"], facts["source"]) == ("address", "https://other.example", "HF_ENDPOINT")
+    with pytest.raises(InputError, match="environment variable HF_ENDPOINT is set and wins"):
+        locked.change({ENDPOINT: "https://mirror.example"})
+    assert saved.change({ENDPOINT: None}).text(ENDPOINT) == facts["default"] == "https://huggingface.co"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"compute.vram_limit_mb": -5, "gone": 1}', b"null"])

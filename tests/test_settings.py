@@ -1,21 +1,27 @@
 """Settings: which value is in force, where it came from, and which ones are refused."""
 
+from pathlib import Path
+
 import pytest
 
+from mizuoto_runtime import engines
+from mizuoto_runtime.engines.registry import all_engines
 from mizuoto_runtime.errors import InputError, UnknownName
+from mizuoto_runtime.fetch import endpoint_of
 from mizuoto_runtime.memory.policy import VramPolicy, allocator_conf, policy_from
-from mizuoto_runtime.settings import SETTINGS, resolve
+from mizuoto_runtime.settings import SETTINGS, resolve, setting
 from mizuoto_runtime.types import ModelRef
 
 NAME = "compute.max_resident_models"
 VARIABLE = "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS"
+ENDPOINT, FOREIGN = "fetch.endpoint", "HF_ENDPOINT"
 
 
 def test_defaults_are_in_force_and_valid() -> None:
     settings = resolve(environment={})
-    assert settings.values == {setting.name: setting.default for setting in SETTINGS}
+    assert settings.values == {each.name: each.default for each in SETTINGS}
     assert set(settings.sources.values()) == {"default"}
-    assert all(setting.check(setting.default, "default") == setting.default for setting in SETTINGS)
+    assert all(each.check(each.default, "default") == each.default for each in SETTINGS)
 
 
 def test_the_environment_beats_the_default_and_the_caller_beats_both() -> None:
@@ -75,6 +81,62 @@ def test_pinned_models_are_names_with_commas_between() -> None:
     assert settings.names("engines.dummy.pinned_models") == ()
     with pytest.raises(UnknownName, match=r"Did you mean 'engines\.piper\.pinned_models'"):
         resolve({"engines.pipr.pinned_models": "a"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "https://huggingface.co"),
+        ("https://mirror.example/", "https://mirror.example"),
+        (" http://10.0.0.1:8080/hub/ ", "http://10.0.0.1:8080/hub"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_models_are_fetched_from_a_hub_or_a_mirror_of_it(text: str, expected: str) -> None:
+    assert resolve({ENDPOINT: text}, {}).text(ENDPOINT) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mirror.example", "must be an https or http address"),
+        ("ftp://mirror.example", "must be an https or http address"),
+        ("https://", "must be an https or http address"),
+        ("https://mirror.example:99999", "must be an https or http address"),
+        ("https://[::", "must be an https or http address"),
+        ("https://mirror example", "without spaces"),
+        ("https://a\u200b.example", "without spaces"),
+        ("https://" + "a" * 5000, "at most 2048"),
+        ("https://me:secret@mirror.example", "nothing but a host"),
+        ("https://mirror.example?a=1", "nothing but a host"),
+        ("https://mirror.example#a", "nothing but a host"),
+    ],
+)
+def test_what_is_no_address_of_a_hub_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"setting {ENDPOINT} \(--setting\).*{message}"):
+        resolve({ENDPOINT: text}, {})
+
+
+def test_a_variable_of_other_programs_names_the_hub_too_and_is_checked_when_it_is_used() -> None:
+    mirror = {FOREIGN: "https://mirror.example/"}
+    assert endpoint_of(resolve(environment=mirror)) == "https://mirror.example"
+    assert resolve(environment=mirror).sources[ENDPOINT] == FOREIGN
+    assert endpoint_of(resolve(environment={FOREIGN: ""})) == "https://huggingface.co"
+    assert endpoint_of(resolve(environment={**mirror, "MIZUOTO_FETCH__ENDPOINT": "https://own.example"})) == (
+        "https://own.example"
+    )
+    assert endpoint_of(resolve({ENDPOINT: "https://said.example"}, mirror)) == "https://said.example"
+    wrong = resolve(environment={FOREIGN: "mirror.example"})
+    with pytest.raises(InputError, match=rf"{ENDPOINT} \({FOREIGN}\) is 'mirror.example'"):
+        endpoint_of(wrong)
+
+
+def test_the_dtype_setting_names_the_engines_that_have_no_choice() -> None:
+    folder = Path(engines.__file__).parent
+    for spec in all_engines():
+        heeds = any("loader.dtype" in path.read_text(encoding="utf-8") for path in (folder / spec.id).glob("*.py"))
+        weighs = any(component.tooltip for component in spec.components) and spec.layout.kind != "builtin"
+        assert (spec.label in setting("compute.dtype").help) == (weighs and not heeds), spec.id
 
 
 def test_changed_settings_come_first_and_leave_the_others_alone() -> None:

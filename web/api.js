@@ -52,7 +52,7 @@ const ROOT = "/mizuoto/v1";
  * @property {string} name
  * @property {string} label
  * @property {string} help
- * @property {"choice" | "boolean" | "integer" | "optional_integer" | "number" | "text" | "names"} type
+ * @property {"choice" | "boolean" | "integer" | "optional_integer" | "number" | "text" | "names" | "address"} type
  * @property {unknown} default
  * @property {number | null} low
  * @property {number | null} high
@@ -101,11 +101,42 @@ export const fetchSettings = async () => (await asked("GET", "/settings")).setti
  */
 export const patchSettings = async (changes) => (await asked("PATCH", "/settings", changes)).settings;
 
-/** Calls `listener` with the runtime whenever the server tells of it. @param {(runtime: Runtime) => void} listener */
-export function onRuntime(listener) {
-    const heard = (/** @type {CustomEvent<Runtime>} */ event) => listener(event.detail);
-    api.addEventListener("mizuoto.runtime", heard);
-    return () => api.removeEventListener("mizuoto.runtime", heard);
+/**
+ * Calls `listener` with what the server sends under `name`; returns what ends that.
+ * @param {string} name
+ * @param {(detail: any) => void} listener
+ */
+function on(name, listener) {
+    const heard = (/** @type {CustomEvent} */ event) => listener(event.detail);
+    api.addEventListener(name, heard);
+    return () => api.removeEventListener(name, heard);
+}
+
+/** Lets ComfyUI know what the server may tell; it complains in the console of what nobody listens to. */
+export function hearAll() {
+    for (const name of ["mizuoto.runtime", "mizuoto.settings", "mizuoto.download"]) api.addEventListener(name, () => {});
+}
+
+/** Whenever the server tells what is held. @param {(runtime: Runtime) => void} listener */
+export const onRuntime = (listener) => on("mizuoto.runtime", listener);
+
+/** Whenever a setting was changed, by whichever page. @param {() => void} listener */
+export const onSettings = (listener) => on("mizuoto.settings", listener);
+
+/** When the connection to the server is lost. @param {() => void} listener */
+export const onLost = (listener) => on("reconnecting", listener);
+
+/** When the connection to the server is back. @param {() => void} listener */
+export const onReconnected = (listener) => on("reconnected", listener);
+
+/** When ComfyUI's queue has become empty, whatever ran. @param {() => void} listener */
+export function onQueueEmpty(listener) {
+    let before = 0;
+    return on("status", (status) => {
+        const remaining = Number(status?.exec_info?.queue_remaining ?? 0);
+        if (before > 0 && remaining === 0) listener();
+        before = remaining;
+    });
 }
 
 /**
@@ -121,7 +152,7 @@ export function onRuntime(listener) {
 /**
  * @typedef {object} Download
  * @property {string} id
- * @property {"waiting" | "running" | "done" | "failed" | "cancelled"} state
+ * @property {"waiting" | "running" | "stopping" | "done" | "failed" | "cancelled"} state
  * @property {number} done_bytes
  * @property {number} total_bytes
  * @property {string} message
@@ -141,10 +172,11 @@ export const fetchModel = (id, acceptLicence) =>
 /** @param {string} id */
 export const cancelFetch = (id) => asked("DELETE", `/models/${encodeURIComponent(id)}/fetch`);
 
-/** Calls `listener` whenever the server tells of a download. @param {(download: Download) => void} listener */
-export function onDownload(listener) {
-    api.addEventListener("mizuoto.download", (event) => listener(event.detail));
-}
+/** @returns {Promise<Download[]>} */
+export const fetchDownloads = async () => (await asked("GET", "/downloads")).downloads;
+
+/** Whenever the server tells of a download. @param {(download: Download) => void} listener */
+export const onDownload = (listener) => on("mizuoto.download", listener);
 
 /** What a run says of itself. @typedef {object} Spoken
  * @property {number} duration_seconds
@@ -155,14 +187,8 @@ export function onDownload(listener) {
 
 /** Calls `listener` with the node's id when one of the pack's nodes has spoken. @param {(id: string, spoken: Spoken) => void} listener */
 export function onSpoken(listener) {
-    api.addEventListener("executed", ({ detail }) => {
+    return on("executed", (detail) => {
         const spoken = detail.output?.mizuoto?.[0];
         if (spoken) listener(String(detail.display_node ?? detail.node), spoken);
     });
-}
-
-/** Calls `listener` when the connection to the server is back. @param {() => void} listener */
-export function onReconnected(listener) {
-    api.addEventListener("reconnected", listener);
-    return () => api.removeEventListener("reconnected", listener);
 }

@@ -2,7 +2,9 @@
 /** What the pack adds to ComfyUI's page. */
 
 import { app } from "../../scripts/app.js";
+import { hearAll } from "./api.js";
 import { showBadges } from "./badge.js";
+import { Downloads } from "./downloads.js";
 import { FetchButtons } from "./fetch.js";
 import { Panel } from "./panel.js";
 import { SettingsDialog } from "./settings.js";
@@ -10,6 +12,8 @@ import { textsOf } from "./texts.js";
 
 /** @type {Panel | null} */
 let panel = null;
+/** @type {Downloads | null} */
+let downloads = null;
 /** @type {FetchButtons | null} */
 let buttons = null;
 
@@ -18,12 +22,20 @@ function texts() {
     return textsOf(app.ui.settings.getSettingValue("Comfy.Locale") ?? "en");
 }
 
+/** The page's only one, whoever needs it first. */
+function allDownloads() {
+    downloads ??= new Downloads(app, texts());
+    return downloads;
+}
+
 function addStyles() {
     const link = document.createElement("link");
     link.rel = "stylesheet";
     link.href = new URL("./panel.css", import.meta.url).href;
     document.head.append(link);
 }
+
+hearAll();
 
 app.registerExtension({
     name: "mizuoto.panel",
@@ -42,7 +54,7 @@ app.registerExtension({
                 const place = document.createElement("div");
                 place.style.cssText = "padding: 12px; height: 100%; overflow-y: auto; box-sizing: border-box";
                 root.replaceChildren(place);
-                panel = new Panel(place, told);
+                panel = new Panel(place, told, allDownloads());
             },
             destroy: () => {
                 panel?.destroy();
@@ -52,7 +64,7 @@ app.registerExtension({
         await new SettingsDialog(app, told).add().catch((error) => console.warn("mizuoto:", error));
     },
     async nodeCreated(node) {
-        buttons ??= new FetchButtons(app, texts());
+        buttons ??= new FetchButtons(app, texts(), allDownloads());
         await buttons.add(node);
     },
 });

@@ -1,7 +1,9 @@
 // @ts-check
 /** The sidebar tab: who holds the device, each model's weights, what may be done about them, the policy in force. */
 
-import { act, fetchRuntime, onReconnected, onRuntime } from "./api.js";
+import { act, fetchRuntime, onLost, onQueueEmpty, onReconnected, onRuntime } from "./api.js";
+import { element, megabytes, show } from "./elements.js";
+import { DownloadsPart } from "./panel_downloads.js";
 
 /** @typedef {import("./api.js").Runtime} Runtime */
 /** @typedef {import("./api.js").Model} Model */
@@ -9,70 +11,100 @@ import { act, fetchRuntime, onReconnected, onRuntime } from "./api.js";
 
 const SHARES = ["application", "own", "other", "free"];
 const PARTS = ["loaded", "streamed", "host"];
-const BYTES_PER_MB = 1 << 20;
 
-/** @param {number} bytes */
-export function megabytes(bytes) {
-    return `${Math.round(bytes / BYTES_PER_MB).toLocaleString("en")} MB`;
-}
-
-/**
- * An element with attributes and children. Texts are never read as HTML.
- * @param {string} tag
- * @param {Record<string, string>} attributes
- * @param {...(Node | string)} children
- */
-function element(tag, attributes = {}, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-}
+const DAY_MS = 24 * 3600 * 1000;
 
 export class Panel {
     /**
      * @param {HTMLElement} root
      * @param {Texts} texts
+     * @param {import("./downloads.js").Downloads} downloads
      */
-    constructor(root, texts) {
+    constructor(root, texts, downloads) {
         this.texts = texts;
-        this.body = element("div", { class: "mizuoto-panel", "data-testid": "mizuoto-panel" });
+        this.heard = 0;
+        this.body = element("div", { "data-testid": "mizuoto-body" });
         this.notice = element("p", { class: "mizuoto-notice", role: "status", "aria-live": "polite" });
-        root.replaceChildren(this.notice, this.body);
-        this.leave = [onRuntime((runtime) => this.show(runtime)), onReconnected(() => void this.refresh())];
+        const arriving = element("div");
+        root.replaceChildren(element("div", { class: "mizuoto-panel", "data-testid": "mizuoto-panel" }, this.notice, arriving, this.body));
+        this.body.addEventListener("click", (event) => this.clicked(/** @type {HTMLElement} */ (event.target)));
+        this.arriving = new DownloadsPart(arriving, texts, downloads);
+        this.leave = [
+            onRuntime((runtime) => this.told(runtime)),
+            onQueueEmpty(() => void this.refresh()),
+            onLost(() => this.say(texts("lost", { time: this.clock(new Date()) }))),
+            onReconnected(() => {
+                this.say("");
+                void this.refresh();
+            }),
+        ];
         void this.refresh();
     }
 
     /** The tab was closed. */
     destroy() {
         for (const leave of this.leave) leave();
+        this.arriving.destroy();
+    }
+
+    /** A time of day, with its date if it is a day ago or more. @param {Date} time */
+    clock(time) {
+        const locale = this.texts("locale") || undefined;
+        if (Date.now() - time.getTime() < DAY_MS) return time.toLocaleTimeString(locale, { timeStyle: "short" });
+        return time.toLocaleString(locale, { dateStyle: "short", timeStyle: "short" });
+    }
+
+    /** @param {string} text */
+    say(text) {
+        this.notice.textContent = text;
+    }
+
+    /** @param {Runtime} runtime */
+    told(runtime) {
+        this.heard += 1;
+        this.show(runtime);
+    }
+
+    /** Shows the answer, unless the server has told of something newer meanwhile. @param {Promise<Runtime>} answer */
+    async showAnswer(answer) {
+        const before = this.heard;
+        const runtime = await answer;
+        if (this.heard === before) this.show(runtime);
     }
 
     async refresh() {
-        if (!this.body.hasChildNodes()) this.body.append(element("p", { class: "mizuoto-quiet" }, this.texts("loading")));
+        if (!this.body.querySelector("[data-part]")) this.wait();
         try {
-            this.show(await fetchRuntime());
+            await this.showAnswer(fetchRuntime());
         } catch (error) {
             this.fail(error instanceof Error ? error.message : String(error));
         }
     }
 
+    wait() {
+        const lines = ["40%", "100%", "70%"].map((width) => element("div", { class: "mizuoto-waiting", style: `width: ${width}` }));
+        const text = element("p", { class: "mizuoto-quiet" }, this.texts("loading"));
+        show(this.body, element("div", { class: "mizuoto-state", "data-key": "loading", "aria-busy": "true" }, ...lines, text));
+    }
+
     /** @param {string} why */
     fail(why) {
-        const again = element("button", { type: "button", class: "mizuoto-button" }, this.texts("again"));
-        again.addEventListener("click", () => {
-            this.body.replaceChildren();
-            void this.refresh();
-        });
-        const message = element("p", { class: "mizuoto-error", role: "alert" }, this.texts("failed", { why }));
-        this.body.replaceChildren(message, again);
+        const attributes = { type: "button", class: "mizuoto-button", id: "mizuoto-again", "data-action": "again" };
+        const state = element(
+            "div",
+            { class: "mizuoto-state", "data-key": "failed", role: "alert" },
+            element("i", { class: "pi pi-exclamation-triangle mizuoto-sign mizuoto-error", "aria-hidden": "true" }),
+            element("h3", {}, this.texts("failed")),
+            element("p", { class: "mizuoto-error" }, why),
+            element("p", { class: "mizuoto-quiet" }, this.texts("failed_next")),
+            element("button", attributes, this.texts("again")),
+        );
+        show(this.body, state);
     }
 
     /** @param {Runtime} runtime */
     show(runtime) {
-        const focused = this.body.contains(document.activeElement) ? document.activeElement?.id : "";
-        this.body.replaceChildren(this.device(runtime), this.models(runtime), this.policy(runtime));
-        if (focused) document.getElementById(focused)?.focus();
+        show(this.body, this.device(runtime), this.models(runtime), this.policy(runtime));
     }
 
     /** @param {Runtime} runtime */
@@ -92,9 +124,14 @@ export class Panel {
     /** @param {Runtime} runtime */
     models({ models, shares }) {
         const section = this.section("models");
-        if (!models.length) section.append(element("p", { class: "mizuoto-quiet" }, this.texts("empty")));
+        if (!models.length) section.append(this.empty());
         for (const model of models) section.append(this.model(model, shares !== null));
         return section;
+    }
+
+    empty() {
+        const icon = element("i", { class: "pi pi-volume-up mizuoto-sign", "aria-hidden": "true" });
+        return element("div", { class: "mizuoto-state mizuoto-quiet" }, icon, element("p", {}, this.texts("empty")));
     }
 
     /**
@@ -102,12 +139,12 @@ export class Panel {
      * @param {boolean} moves
      */
     model(model, moves) {
-        const since = new Date(Date.now() - model.idle_seconds * 1000).toLocaleTimeString([], { timeStyle: "short" });
+        const since = this.clock(new Date(Date.now() - model.idle_seconds * 1000));
         const state = model.busy ? this.texts("busy") : this.texts("idle", { time: since });
         const marks = [state, ...(model.pinned ? [this.texts("pinned")] : [])].join(", ");
         const card = element(
             "article",
-            { class: "mizuoto-model", "data-model": model.id, "data-busy": String(model.busy) },
+            { class: "mizuoto-model", "data-key": model.id, "data-model": model.id, "data-busy": String(model.busy) },
             element("h4", {}, `${model.engine_label} · ${model.model}`),
             element("p", { class: "mizuoto-quiet" }, `${megabytes(model.size_bytes)}, ${marks}`),
         );
@@ -144,20 +181,32 @@ export class Panel {
         const attributes = { type: "button", class: "mizuoto-button", id: `mizuoto-${slot}-${model.id}`, title: tip };
         const button = element("button", { ...attributes, "aria-label": tip, "data-action": action }, this.texts(action));
         if (model.busy && slot !== "pin") button.setAttribute("disabled", "");
-        button.addEventListener("click", () => void this.act(model, action));
         return button;
     }
 
+    /** @param {HTMLElement} target */
+    clicked(target) {
+        const button = /** @type {HTMLElement | null} */ (target.closest("[data-action]"));
+        const action = button?.dataset.action;
+        const id = button?.closest("[data-model]")?.getAttribute("data-model");
+        if (action === "again") {
+            show(this.body);
+            void this.refresh();
+        } else if (action && id) {
+            void this.act(id, /** @type {"unload" | "offload" | "pin" | "unpin"} */ (action));
+        }
+    }
+
     /**
-     * @param {Model} model
+     * @param {string} id
      * @param {"unload" | "offload" | "pin" | "unpin"} action
      */
-    async act(model, action) {
-        this.notice.textContent = "";
+    async act(id, action) {
+        this.say("");
         try {
-            this.show(await act(model.id, action));
+            await this.showAnswer(act(id, action));
         } catch (error) {
-            this.notice.textContent = this.texts("refused", { why: error instanceof Error ? error.message : String(error) });
+            this.say(this.texts("refused", { why: error instanceof Error ? error.message : String(error) }));
         }
     }
 

@@ -1,13 +1,13 @@
 // @ts-check
 /** The runtime's settings in ComfyUI's own dialog. They are kept by the pack's server; what it refuses is put back. */
 
-import { fetchSettings, patchSettings } from "./api.js";
+import { fetchSettings, onReconnected, onSettings, patchSettings } from "./api.js";
 
 /** @typedef {import("./api.js").Setting} Setting */
 /** @typedef {(key: string, values?: Record<string, string>) => string} Texts */
 
 const PREFIX = "Mizuoto.";
-const GROUPS = { compute: "Memory", engines: "Engines" };
+const GROUPS = { compute: "Memory", engines: "Engines", fetch: "Models" };
 
 /** What the dialog shows of a value: lists and numbers that may be empty are texts. @param {Setting} setting */
 function shown({ value, type }) {
@@ -26,6 +26,7 @@ function told({ type }, value) {
         const names = String(value).split(",").map((name) => name.trim());
         return names.filter(Boolean);
     }
+    if (type === "address") return String(value).trim() || null;
     if (type !== "optional_integer") return value;
     const text = String(value).trim();
     if (!text) return null;
@@ -51,11 +52,15 @@ export class SettingsDialog {
         this.texts = texts;
         /** @type {Map<string, Setting>} */
         this.known = new Map();
+        this.asked = 0;
     }
 
-    /** Adds every setting that makes sense there, with the server's value. */
+    /** Adds every setting that makes sense there, with the server's value, now and whenever another page changes it. */
     async add() {
-        for (const setting of await fetchSettings()) {
+        const settings = await fetchSettings();
+        onSettings(() => void this.refresh());
+        onReconnected(() => void this.refresh());
+        for (const setting of settings) {
             const group = /** @type {Record<string, string>} */ (GROUPS)[setting.name.split(".")[0]];
             if (!group) continue;
             this.known.set(setting.name, setting);
@@ -75,6 +80,20 @@ export class SettingsDialog {
         }
     }
 
+    /** Shows what the server has now. An answer that a later question has overtaken is dropped. */
+    async refresh() {
+        const number = ++this.asked;
+        const settings = await fetchSettings().catch(() => []);
+        if (number === this.asked) await this.take(settings);
+    }
+
+    /** @param {Setting[]} settings */
+    async take(settings) {
+        const shownOnes = settings.filter(({ name }) => this.known.has(name));
+        for (const setting of shownOnes) this.known.set(setting.name, setting);
+        for (const setting of shownOnes) await this.put(setting);
+    }
+
     /** Shows what the server has, also where ComfyUI remembers another value. @param {Setting} setting */
     async put(setting) {
         const store = this.app.extensionManager.setting;
@@ -88,12 +107,14 @@ export class SettingsDialog {
     async changed(name, value) {
         const before = /** @type {Setting} */ (this.known.get(name));
         if (value === shown(before)) return;
+        const number = ++this.asked;
         try {
-            for (const setting of await patchSettings({ [name]: told(before, value) })) this.known.set(setting.name, setting);
+            const settings = await patchSettings({ [name]: told(before, value) });
+            if (number === this.asked) await this.take(settings);
         } catch (error) {
             const detail = error instanceof Error ? error.message : String(error);
             this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
+            await this.put(/** @type {Setting} */ (this.known.get(name)));
         }
-        await this.put(/** @type {Setting} */ (this.known.get(name)));
     }
 }

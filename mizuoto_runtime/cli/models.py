@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from ..describe import describe, table
 from ..engines.registry import ENGINES, all_engines, engine_spec
 from ..library import ModelLibrary, roots_from
-from ..settings import resolve
+from ..settings import Settings, resolve
 from ..types import Progress
 from .arguments import Parser, add_settings, explicit_settings, show_progress
 
@@ -47,8 +46,12 @@ def add_to(commands: Commands) -> None:
         parser.set_defaults(run=run)
 
 
+def _settings(namespace: argparse.Namespace) -> Settings:
+    return resolve(explicit_settings(namespace), config=namespace.config)
+
+
 def _library(namespace: argparse.Namespace) -> ModelLibrary:
-    return ModelLibrary(roots_from(resolve(explicit_settings(namespace), config=namespace.config)))
+    return ModelLibrary(roots_from(_settings(namespace)))
 
 
 def _engines(namespace: argparse.Namespace) -> int:
@@ -72,16 +75,16 @@ def _list(namespace: argparse.Namespace) -> int:
 
 
 def _fetch(namespace: argparse.Namespace) -> int:
-    from ..fetch import fetch
+    from ..fetch import endpoint_of, fetch
 
-    library = _library(namespace)
+    settings = _settings(namespace)
     show = show_progress if sys.stderr.isatty() else _ignore_progress
     path = fetch(
         engine_spec(namespace.engine),
         namespace.model,
-        library,
+        ModelLibrary(roots_from(settings)),
         accepts_licence=namespace.accept_licence,
-        endpoint=os.environ.get("HF_ENDPOINT"),
+        endpoint=endpoint_of(settings),
         progress=show,
     )
     print(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import ssl
 import sys
 import time
 import urllib.error
@@ -64,6 +65,9 @@ def _asked(url: str) -> dict[str, Any]:
         why = "Mizuoto isn't installed there, or an older one" if error.code == 404 else "see ComfyUI's log"
         raise MizuotoError(f"{url} answers {error.code}: {why}") from error
     except (OSError, ValueError) as error:
+        if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+            advice = "if it is the server's own, let SSL_CERT_FILE name its file"
+            raise MizuotoError(f"{url} answers, but its certificate isn't trusted ({error}); {advice}") from error
         raise MizuotoError(f"no ComfyUI answers at {url}: {error}; start it, or give its address with --url") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("models"), list):
         raise MizuotoError(f"{url} answers something else than a runtime report; is it ComfyUI?")

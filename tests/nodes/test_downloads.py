@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -16,20 +17,24 @@ from devtools.client import ComfyClient
 from devtools.comfyui import ComfyServer, prepare_base
 from devtools.tree import Tree
 from devtools.voice import FOLDER, packaged_voice
-from mizuoto_runtime.downloads import DownloadFacts, Downloads
+from mizuoto_runtime.downloads import GOING_ON, DownloadFacts, Downloads
 from mizuoto_runtime.engines.piper.catalog import VARIANTS
 from mizuoto_runtime.errors import InputError
 from mizuoto_runtime.types import ModelRef, Progress
-from tests.conftest import EDITOR_READY, EMPTY_GRAPH
+from tests.conftest import EMPTY_GRAPH
 from tests.nodes import prompts
-from tests.nodes.test_http import PIPER, Api
+from tests.nodes.http_api import MB, PIPER, Api
 from tests.test_fetch import Server, handler
+from tests.workflows.tab import Tab
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from playwright.sync_api import Browser, Page
 
+CARD = f'[data-download="{PIPER}"]'
+BAR = f'[data-download="{PIPER}"] [role="progressbar"]'
+RESTRICTED_FILE = "en_US-lessac-medium"
 RESTRICTED = "piper:en_US-lessac-medium"
 LOADER = "app.graph.nodes.find((node) => node.type === 'MizuotoPiperModel')"
 BUTTON = f"{LOADER}.widgets.find((one) => one.name === 'mizuoto_fetch')"
@@ -55,7 +60,8 @@ def hub() -> Iterator[Server]:
 def fetching(tree: Tree, hub: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
     """A server without models that fetches from the hub."""
     base = prepare_base(tmp_path_factory.mktemp("fetch"))
-    with ComfyServer(tree, base, env={"HF_ENDPOINT": hub.endpoint}) as running:
+    with ComfyServer(tree, base, env={"HF_ENDPOINT": ""}) as running:
+        Api(running.url).send("PATCH", "/settings", {"fetch.endpoint": hub.endpoint})
         yield running
 
 
@@ -75,7 +81,7 @@ def ended(api: Api, model_id: str = PIPER) -> dict[str, Any]:
     deadline_s = time.monotonic() + 120
     while True:
         (download,) = [each for each in api.get("/downloads")["downloads"] if each["id"] == model_id]
-        if download["state"] not in ("waiting", "running"):
+        if download["state"] not in GOING_ON:
             return download
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -131,6 +137,7 @@ def test_a_restricting_licence_has_to_be_accepted(api: Api, hub: Server) -> None
         ("POST", "dummy:tones", {}, "has no models to download"),
         ("POST", "piper:..%2Fx", {}, "unknown published Piper model"),
         ("POST", PIPER, {"accept_licence": "yes"}, "must be true or false"),
+        ("POST", PIPER, {"accept_license": True}, "Did you mean 'accept_licence'"),
         ("DELETE", "piper:nothing", None, "no download of piper:nothing waits or runs"),
     ],
 )
@@ -141,41 +148,117 @@ def test_what_cannot_be_fetched_is_refused(
     assert status == 400 and message in told
 
 
-@pytest.mark.server
-@pytest.mark.browser
-def test_the_button_fetches_the_chosen_model(browser: Browser, api: Api, fetching: ComfyServer) -> None:
-    ComfyClient(fetching.url).post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en"})
-    page: Page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto(fetching.url)
-    page.wait_for_function(EDITOR_READY)
-    page.evaluate(
+@pytest.fixture(scope="module")
+def tab(browser: Browser, fetching: ComfyServer) -> Iterator[Tab]:
+    """A page with a loader node that chose the hub's voice, and the sidebar tab open."""
+    made = Tab(browser, ComfyClient(fetching.url))
+    made.page.evaluate(
         "async ([voice, empty]) => { await app.loadGraphData(empty);"
         " const node = LiteGraph.createNode('MizuotoPiperModel'); app.graph.add(node);"
         " const menu = node.widgets.find((one) => one.name === 'model'); menu.value = voice; menu.callback?.(voice) }",
         [prompts.VOICE, EMPTY_GRAPH],
     )
-    page.wait_for_function(f"{BUTTON}.label === 'Fetch model (60 MB)'")
+    yield made
+    made.page.close()
+
+
+@pytest.fixture
+def page(tab: Tab, api: Api) -> Iterator[Page]:
+    """That page, as it is while the model isn't there."""
+    tab.page.evaluate("window.app.api.dispatchEvent(new CustomEvent('reconnected'))")
+    tab.page.wait_for_function(f"{BUTTON}.label === 'Fetch model (60 MB)'")
+    yield tab.page
+    assert tab.complaints == []
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_button_fetches_the_chosen_model(page: Page, api: Api) -> None:
     page.evaluate(f"{BUTTON}.callback()")
     page.wait_for_function(f"{BUTTON}.label.startsWith('Fetching')")
     page.wait_for_function(f"{BUTTON}.label === 'Installed' && {BUTTON}.disabled", timeout=120_000)
     assert installed(api)[prompts.VOICE]
+    assert page.inner_text(f"{CARD} .mizuoto-quiet") == "Installed"
     saved = page.evaluate("app.graph.serialize().nodes[0].widgets_values")
     assert saved == [prompts.VOICE], "the button isn't part of a workflow"
     prompt = page.evaluate("async () => (await app.graphToPrompt()).output")
     assert next(iter(prompt.values()))["inputs"] == {"model": prompts.VOICE}
-    page.close()
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_panel_shows_a_download_stops_it_and_goes_on(page: Page, api: Api, hub: Server) -> None:
+    path = next(path for path in hub.files if path.endswith(".onnx"))
+    hub.hold_after[path] = 20 * MB
+    hub.go_on.clear()
+    page.evaluate(f"{BUTTON}.callback()")
+    page.wait_for_function(f"document.querySelector('{BAR}')?.ariaValueNow === '33'")
+    assert page.inner_text(f"{CARD} .mizuoto-quiet") == "Fetching · 20 MB of 60 MB"
+    page.focus(f'{CARD} [data-action="stop"]')
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f'{CARD}[data-state="stopping"]')
+    assert page.is_disabled(f'{CARD} [data-action="stop"]')
+    assert page.evaluate(f"[{BUTTON}.label, {BUTTON}.disabled]") == ["Stopping…", True]
+    hub.go_on.set()
+    page.wait_for_selector(f'{CARD}[data-state="cancelled"]')
+    assert re.search(r"Stopped; what has come is kept · 2\d MB of 60 MB", page.inner_text(CARD))
+    assert not installed(api)[prompts.VOICE]
+    page.click(f'{CARD} [data-action="go_on"]')
+    page.wait_for_selector(f'{CARD}[data-state="done"]', timeout=120_000)
+    assert installed(api)[prompts.VOICE]
+    start = int(str(hub.asked[-1][1]).removeprefix("bytes=").removesuffix("-"))
+    assert start >= 20 * MB, "it went on where it was stopped"
+    page.click(f'{CARD} [data-action="hide"]')
+    page.wait_for_selector(CARD, state="detached")
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_panel_says_why_a_download_failed(page: Page, tab: Tab, api: Api, hub: Server) -> None:
+    path = next(path for path in hub.files if path.endswith(".onnx"))
+    hub.cut_after[path] = [1_000_000] * 4
+    api.send("POST", f"/models/{PIPER}/fetch", {})
+    page.wait_for_selector(f'{CARD}[data-state="failed"]')
+    assert "are kept, fetch again to go on" in page.inner_text(f"{CARD} .mizuoto-error")
+    for _ in range(2):
+        tab.toggle()
+    page.wait_for_selector(f'{CARD}[data-state="failed"]')
+    page.click(f'{CARD} [data-action="go_on"]')
+    page.wait_for_selector(f'{CARD}[data-state="done"]', timeout=120_000)
+    assert installed(api)[prompts.VOICE]
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_a_licence_that_restricts_is_shown_before_anything_is_fetched(page: Page, hub: Server) -> None:
+    asked = len(hub.asked)
+    choose = f"(voice) => {{ const menu = {LOADER}.widgets[0]; menu.value = voice; menu.callback?.(voice) }}"
+    page.evaluate(choose, RESTRICTED.partition(":")[2])
+    page.evaluate(f"void {BUTTON}.callback()")
+    page.wait_for_function("document.querySelector('[role=dialog]')?.innerText.includes('research only')")
+    page.keyboard.press("Escape")
+    page.wait_for_function("!document.querySelector('[role=dialog]')")
+    page.wait_for_timeout(200)
+    assert len(hub.asked) == asked, "who closes the dialog has not said yes"
+    page.evaluate(f"void {BUTTON}.callback()")
+    page.locator("[role=dialog] button", has_text="Confirm").click()
+    page.wait_for_function(f"document.querySelector('.p-toast')?.innerText.includes({RESTRICTED_FILE!r})")
+    assert len(hub.asked) > asked, "the hub was asked, and doesn't have it"
+    page.evaluate(choose, prompts.VOICE)
 
 
 def run_all(
     fetch: Callable[..., object], *names: str, then: Callable[[Downloads], None] | None = None
 ) -> list[DownloadFacts]:
-    """What was told of downloads of those models, until the last one has ended. then: called once all are started."""
+    """What was told of downloads of those models, until all have ended. then: called once all are started."""
     told: list[DownloadFacts] = []
+    states: dict[str, str] = {}
     over = threading.Event()
 
     def tell(facts: DownloadFacts) -> None:
         told.append(facts)
-        if facts["id"] == f"e:{names[-1]}" and facts["state"] in ("done", "failed", "cancelled"):
+        states[facts["id"]] = facts["state"]
+        if len(states) == len(names) and not set(states.values()) & set(GOING_ON):
             over.set()
 
     downloads = Downloads(fetch, tell)
@@ -223,10 +306,36 @@ def test_one_that_waits_and_one_that_runs_can_be_cancelled() -> None:
     def cancel(downloads: Downloads) -> None:
         assert begun.wait(30)
         assert downloads.start(ModelRef("e", "runs"), accepts_licence=False)["state"] == "running", "not twice"
-        downloads.cancel(ModelRef("e", "waits"))
-        downloads.cancel(ModelRef("e", "runs"))
+        assert downloads.cancel(ModelRef("e", "waits"))["state"] == "cancelled", "at once"
+        assert downloads.cancel(ModelRef("e", "runs"))["state"] == "stopping"
 
     told = run_all(fetch, "runs", "waits", then=cancel)
     assert {facts["id"]: facts["state"] for facts in told} == {"e:runs": "cancelled", "e:waits": "cancelled"}
     with pytest.raises(InputError, match="no download of e:other"):
         Downloads(fetch, lambda facts: None).cancel(ModelRef("e", "other"))
+
+
+def test_what_is_started_again_runs_once() -> None:
+    begun, stop = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def fetch(ref: ModelRef, accepts: bool, progress: Callable[[Progress], None], check: Callable[[], None]) -> None:
+        ran.append(ref.model)
+        begun.set()
+        if ref.model == "first":
+            assert stop.wait(30)
+            progress(Progress(ref.model, 5, 10))
+            check()
+
+    def again(downloads: Downloads) -> None:
+        assert begun.wait(30)
+        downloads.cancel(ModelRef("e", "second"))
+        assert downloads.start(ModelRef("e", "second"), accepts_licence=False)["state"] == "waiting"
+        downloads.cancel(ModelRef("e", "first"))
+        with pytest.raises(InputError, match="is being stopped; start it again in a moment"):
+            downloads.start(ModelRef("e", "first"), accepts_licence=False)
+        stop.set()
+
+    told = run_all(fetch, "first", "second", then=again)
+    assert ran == ["first", "second"]
+    assert {"id": "e:first", "state": "stopping", "done_bytes": 5, "total_bytes": 10, "message": ""} in told

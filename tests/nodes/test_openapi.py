@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,8 +19,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from devtools.comfyui import ComfyServer, prepare_base
-from devtools.tree import Tree
+from devtools.client import ComfyClient
+from devtools.comfyui import ComfyServer
+from tests.nodes import prompts
 
 pytestmark = pytest.mark.server
 
@@ -36,17 +37,20 @@ CHECKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def plain(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
-    """A server without any model, so that whatever is asked, nothing long runs."""
-    with ComfyServer(tree, prepare_base(tmp_path_factory.mktemp("openapi"))) as running:
-        yield running
-
-
 @SCHEMA.parametrize()
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_every_answer_is_what_the_document_says(case: schemathesis.Case, plain: ComfyServer) -> None:
-    case.call_and_validate(base_url=plain.url, checks=CHECKS)
+def test_every_answer_is_what_the_document_says(case: schemathesis.Case, simulated: ComfyServer) -> None:
+    case.call_and_validate(base_url=simulated.url, checks=CHECKS)
+
+
+def test_what_is_held_is_told_as_the_document_says(simulated: ComfyServer, server: ComfyServer) -> None:
+    """With a model on a device, and on a plain CPU, which has no shares."""
+    ComfyClient(simulated.url).run(prompts.speak("Piper", "Hello.", seed=61))
+    for running in (simulated, server):
+        case = SCHEMA["/mizuoto/v1/runtime"]["GET"].Case()
+        answer = case.call_and_validate(base_url=running.url, checks=CHECKS).json()
+        assert (answer["shares"] is None) is (running is server)
+        assert (answer["models"] != []) or running is server
 
 
 def test_the_document_has_every_route_and_no_other(pack_module: Callable[[str], ModuleType]) -> None:

@@ -113,8 +113,11 @@ def test_help_titles_and_prose(nodes: tuple, language: str) -> None:
 
 def test_every_help_page_belongs_to_a_node(nodes: tuple) -> None:
     docs = ROOT / "web" / "docs"
-    expected = {f"{node.id}.md" for node in nodes} | {f"{node.id}/zh.md" for node in nodes}
-    assert {path.relative_to(docs).as_posix() for path in docs.rglob("*") if path.is_file()} == expected
+    expected = {f"{node.id}{end}" for node in nodes for end in (".md", "/en.md", "/zh.md")}
+    advice = "run: python3 locales/update.py"
+    assert {path.relative_to(docs).as_posix() for path in docs.rglob("*") if path.is_file()} == expected, advice
+    for node in nodes:
+        assert (docs / node.id / "en.md").read_bytes() == (docs / f"{node.id}.md").read_bytes(), advice
 
 
 def test_the_panel_has_the_same_texts_in_every_language() -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devtools.client import ComfyClient
-from tests.conftest import EDITOR_READY, EMPTY_GRAPH
+from devtools.comfyui import ComfyServer
+from tests.conftest import EDITOR_READY, EMPTY_GRAPH, Editor
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -65,6 +66,7 @@ def test_a_workflow_loads_without_complaint(page: Page, name: str) -> None:
 
 def test_the_run_button_makes_speech(page: Page, client: ComfyClient) -> None:
     load(page, "piper_speak")
+    page.evaluate("app.graph.nodes.flatMap(node => node.widgets).find(one => one?.name === 'text').value = 'Hello.'")
     before = set(client.get_json("/history"))
     page.locator(RUN_BUTTONS).first.click()
     deadline_s = time.monotonic() + RUN_TIMEOUT_S
@@ -124,16 +126,17 @@ def with_probe(route: Route) -> None:
     route.fulfill(response=answer, json=translations)
 
 
-@pytest.fixture
-def chinese_page(browser: Browser, client: ComfyClient) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def chinese_page(browser: Browser, server: ComfyServer) -> Iterator[Page]:
+    client = ComfyClient(server.url)
     client.post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "zh"})
     opened = browser.new_page(locale="zh-CN")
     opened.route("**/api/i18n", with_probe)
     opened.goto(client.url)
     opened.wait_for_function(EDITOR_READY)
+    client.post_json("/settings", {"Comfy.Locale": "en"})
     yield opened
     opened.close()
-    client.post_json("/settings", {"Comfy.Locale": "en"})
 
 
 def test_the_editor_speaks_chinese(chinese_page: Page) -> None:
@@ -210,28 +213,23 @@ def test_the_help_panel_speaks_chinese(chinese_page: Page) -> None:
 
 
 def test_the_server_hands_out_the_help_pages(page: Page) -> None:
-    """The editor fetches <Node>/<language>.md and falls back to <Node>.md."""
+    """The editor fetches <Node>/<language>.md and falls back to <Node>.md, with a complaint in the console."""
     served = page.evaluate("""async () => {
       const text = async (path) => {
         const answer = await fetch(`/extensions/mizuoto/docs/${path}`)
         return [answer.status, await answer.text()]
       }
-      return [await text('MizuotoSpeak/zh.md'), await text('MizuotoSpeak.md')]
+      return [await text('MizuotoSpeak/zh.md'), await text('MizuotoSpeak/en.md'), await text('MizuotoSpeak.md')]
     }""")
     docs = ROOT / "web" / "docs"
     assert served[0] == [200, (docs / "MizuotoSpeak" / "zh.md").read_text(encoding="utf-8")]
-    assert served[1] == [200, (docs / "MizuotoSpeak.md").read_text(encoding="utf-8")]
+    assert served[1] == served[2] == [200, (docs / "MizuotoSpeak.md").read_text(encoding="utf-8")]
 
 
-def test_the_console_says_nothing_of_the_pack(browser: Browser, client: ComfyClient) -> None:
-    said: list[ConsoleMessage] = []
-    opened = browser.new_page()
-    opened.on("console", lambda message: said.append(message))
-    opened.goto(client.url)
-    opened.wait_for_function(EDITOR_READY)
-    load(opened, "piper_speak")
-    opened.wait_for_timeout(500)
-    opened.close()
-    lines = [f"{message.type} {message.text} {message.location.get('url', '')}" for message in said]
+def test_the_console_says_nothing_of_the_pack(page: Page, editor: Editor) -> None:
+    """From the page's opening on, in all tests of this file that share it."""
+    load(page, "piper_speak")
+    page.wait_for_timeout(500)
+    lines = [f"{message.type} {message.text} {message.location.get('url', '')}" for message in editor.said]
     about_us = [line for line in lines if "mizuoto" in line.lower() and "api.comfy.org" not in line]
     assert [line for line in about_us if line.startswith(("error", "warning"))] == []

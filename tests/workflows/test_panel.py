@@ -5,37 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from devtools.client import ComfyClient
-from devtools.comfyui import ComfyServer, prepare_base
-from devtools.tree import Tree
-from devtools.voice import place_voice
-from tests.conftest import EDITOR_READY, EMPTY_GRAPH
+from devtools.comfyui import ComfyServer
 from tests.nodes import prompts
-from tests.nodes.test_http import LONG, MB, PIPER, Api
+from tests.nodes.http_api import LONG, MB, PIPER, Api
+from tests.workflows.tab import Tab
 from tests.workflows.test_editor import load
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 CARD = f'[data-model="{PIPER}"]'
 SHARES = ("application", "own", "other", "free")
 PARTS = ("loaded", "streamed", "host")
-SETTINGS_READY = "window.app.extensionManager.setting.get('Mizuoto.engines.piper.pinned_models') !== undefined"
-
-
-@pytest.fixture(scope="module")
-def simulated(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyServer]:
-    base = prepare_base(tmp_path_factory.mktemp("panel"))
-    place_voice(base)
-    with ComfyServer(tree, base, env={"MIZUOTO_COMPUTE__SIMULATE_VRAM_MB": "256"}) as running:
-        yield running
 
 
 @pytest.fixture
@@ -50,39 +38,29 @@ def api(simulated: ComfyServer) -> Api:
     return made
 
 
-@pytest.fixture
-def complaints() -> list[str]:
-    """What the page's console said of this pack."""
-    return []
-
-
-def is_about_us(message: ConsoleMessage) -> bool:
-    """But for answers that the page shows anyway, and an outside service that ComfyUI itself asks about nodes."""
-    url = str(message.location.get("url", ""))
-    is_a_refusal = message.text.startswith("Failed to load resource") and "/mizuoto/v1/" in url
-    line = f"{message.text} {url}"
-    return "mizuoto" in line.lower() and "api.comfy.org" not in line and not is_a_refusal
-
-
-def opened(browser: Browser, comfy: ComfyClient, complaints: list[str], **settings: object) -> Page:
-    comfy.post_json("/settings", {"Comfy.TutorialCompleted": True, "Comfy.Locale": "en", **settings})
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.on("console", lambda message: complaints.append(message.text) if is_about_us(message) else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(comfy.url)
-    page.wait_for_function(EDITOR_READY)
-    page.evaluate("async (graph) => { await window.app.loadGraphData(graph) }", EMPTY_GRAPH)
-    page.evaluate("window.app.extensionManager.sidebarTab.toggleSidebarTab('mizuoto')")
-    page.wait_for_selector(".mizuoto-section")
-    return page
-
-
-@pytest.fixture
-def page(browser: Browser, comfy: ComfyClient, api: Api, complaints: list[str]) -> Iterator[Page]:
-    made = opened(browser, comfy, complaints)
+@pytest.fixture(scope="module")
+def tab(browser: Browser, simulated: ComfyServer) -> Iterator[Tab]:
+    """The page that this file's tests share."""
+    made = Tab(browser, ComfyClient(simulated.url))
     yield made
-    made.close()
-    assert complaints == []
+    made.page.close()
+
+
+@pytest.fixture
+def page(tab: Tab, api: Api) -> Iterator[Page]:
+    """The shared page, on a server that holds nothing; its console may say nothing."""
+    tab.show_anew()
+    yield tab.page
+    assert tab.complaints == []
+
+
+@pytest.fixture(scope="module")
+def chinese(browser: Browser, simulated: ComfyServer) -> Iterator[Tab]:
+    """Another page of the same server, in Chinese and light."""
+    settings = {"Comfy.Locale": "zh", "Comfy.ColorPalette": "light"}
+    made = Tab(browser, ComfyClient(simulated.url), **settings)
+    yield made
+    made.page.close()
 
 
 def slices(bar: Locator, names: tuple[str, ...]) -> dict[str, int]:
@@ -129,7 +107,6 @@ def choose(page: Page, name: str, value: object) -> None:
 
 
 def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) -> None:
-    page.wait_for_function(SETTINGS_READY)
     assert (stored(page, "compute.vram_mode"), stored(page, "compute.vram_reserve_mb")) == ("auto", "")
     for name, value, sent in (
         ("compute.vram_mode", "low", "low"),
@@ -137,6 +114,8 @@ def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) 
         ("compute.oom_retry", False, False),
         ("compute.vram_limit_mb", 128, 128),
         ("engines.piper.pinned_models", f"{prompts.VOICE}, ", [prompts.VOICE]),
+        ("fetch.endpoint", " https://mirror.example/hub/ ", "https://mirror.example/hub"),
+        ("fetch.endpoint", "", "https://huggingface.co"),
     ):
         with page.expect_response("**/mizuoto/v1/settings"):
             choose(page, name, value)
@@ -144,21 +123,76 @@ def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) 
 
 
 def test_the_dialog_puts_back_what_the_server_refuses(page: Page, api: Api) -> None:
-    page.wait_for_function(SETTINGS_READY)
-    choose(page, "compute.vram_reserve_mb", "much")
-    page.wait_for_selector(".p-toast-message-error")
-    assert "must be a whole number, or empty" in page.inner_text(".p-toast-message-error")
-    page.wait_for_function("window.app.extensionManager.setting.get('Mizuoto.compute.vram_reserve_mb') === ''")
+    for name, value, why, back in (
+        ("compute.vram_reserve_mb", "much", "must be a whole number, or empty", ""),
+        ("fetch.endpoint", "mirror.example", "must be an https or http address", "https://huggingface.co"),
+    ):
+        choose(page, name, value)
+        page.wait_for_function(f"document.querySelector('.p-toast')?.innerText.includes({why!r})")
+        until(page, name, back)
     assert api.saved() == []
 
 
-def test_a_value_changed_elsewhere_is_shown_after_a_reload(page: Page, api: Api) -> None:
+def until(page: Page, name: str, value: object) -> None:
+    """Until the dialog shows that value."""
+    page.wait_for_function(
+        "([id, value]) => window.app?.extensionManager?.setting.get(id) === value", arg=[f"Mizuoto.{name}", value]
+    )
+
+
+def test_a_value_changed_elsewhere_is_shown_at_once_and_after_a_reload(page: Page, tab: Tab, api: Api) -> None:
     api.send("PATCH", "/settings", {"compute.kv_cache": "static"})
+    until(page, "compute.kv_cache", "static")
+    page.wait_for_function("document.querySelector('.mizuoto-policy').innerText.includes('static set here')")
     page.reload()
-    page.wait_for_function("window.app?.extensionManager?.setting.get('Mizuoto.compute.kv_cache') === 'static'")
+    until(page, "compute.kv_cache", "static")
     assert api.saved() == ["compute.kv_cache"]
+    tab.ready()
+    api.reset()
+    until(page, "compute.kv_cache", "dynamic")
 
 
+def test_two_pages_that_change_settings_at_once_show_the_same_in_the_end(
+    page: Page, chinese: Tab, comfy: ComfyClient, api: Api
+) -> None:
+    pages = (page, chinese.page)
+    set_value = "window.app.extensionManager.setting.set"
+    for limit, one in zip((64, 128), pages, strict=True):
+        one.evaluate(
+            f"(limit) => {{ {set_value}('Mizuoto.compute.vram_limit_mb', limit);"
+            f" {set_value}('Mizuoto.compute.' + (limit === 64 ? 'kv_cache' : 'host_copies'),"
+            " limit === 64 ? 'static' : 'on') }",
+            limit,
+        )
+    for one in pages:
+        until(one, "compute.kv_cache", "static")
+        until(one, "compute.host_copies", "on")
+    settings = {item["name"]: item["value"] for item in api.get("/settings")["settings"]}
+    assert settings["compute.vram_limit_mb"] in (64, 128)
+    for one in pages:
+        until(one, "compute.vram_limit_mb", settings["compute.vram_limit_mb"])
+        limit = f"\n{settings['compute.vram_limit_mb']} MB "
+        one.wait_for_function("(text) => document.querySelector('.mizuoto-policy').innerText.includes(text)", arg=limit)
+    comfy.run(prompts.speak("Piper", "Hello.", seed=46))
+    for one in pages:
+        one.wait_for_selector(CARD)
+    page.click(f'{CARD} [data-action="unload"]')
+    chinese.page.wait_for_selector(CARD, state="detached")
+    assert chinese.complaints == []
+
+
+COLOURS = """() => {
+  const brightness = (colour) => {
+    const dot = document.createElement('canvas').getContext('2d')
+    dot.fillStyle = colour
+    dot.fillRect(0, 0, 1, 1)
+    return Math.max(...dot.getImageData(0, 0, 1, 1).data.slice(0, 3))
+  }
+  const panel = document.querySelector('.mizuoto-panel')
+  let behind = panel
+  while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement
+  return { text: brightness(getComputedStyle(panel).color), back: brightness(getComputedStyle(behind).backgroundColor) }
+}"""
 SPEAK = "app.graph.nodes.find((node) => node.type === 'MizuotoSpeak')"
 
 
@@ -168,6 +202,7 @@ def badge_texts(page: Page) -> list[str]:
 
 def test_a_node_shows_what_its_run_took_and_what_would_help(page: Page, api: Api) -> None:
     load(page, "piper_speak")
+    page.evaluate(f"{SPEAK}.widgets.find((one) => one.name === 'text').value = 'Hello.'")
     for seed, (mode, wanted) in enumerate((("auto", "MB peak"), ("none", "streamed: the VRAM mode says so"))):
         api.send("PATCH", "/settings", {"compute.vram_mode": mode})
         page.evaluate(f"(seed) => {{ {SPEAK}.widgets.find((one) => one.name === 'seed').value = seed }}", seed)
@@ -199,42 +234,73 @@ def test_buttons_move_and_let_go(page: Page, api: Api, comfy: ComfyClient) -> No
 def test_a_refusal_is_shown(page: Page, api: Api, comfy: ComfyClient) -> None:
     comfy.run(prompts.speak("Piper", "Hello.", seed=44))
     page.wait_for_selector(CARD)
-    api.send("POST", f"/models/{PIPER}/unload")
+
+    def overtaken(route: Route) -> None:
+        api.send("POST", f"/models/{PIPER}/unload")
+        route.continue_()
+
+    page.route("**/unload", overtaken)
     page.click(f'{CARD} [data-action="unload"]')
     page.wait_for_selector(".mizuoto-notice:not(:empty)")
+    page.unroute("**/unload")
     assert f"{PIPER} isn't loaded" in page.inner_text(".mizuoto-notice")
 
 
-def test_a_server_that_does_not_answer_is_told_and_asked_again(
-    browser: Browser, comfy: ComfyClient, api: Api, complaints: list[str]
-) -> None:
-    page = opened(browser, comfy, complaints)
+def test_a_server_that_does_not_answer_is_told_and_asked_again(page: Page, tab: Tab) -> None:
     answer = {"status": 500, "body": json.dumps({"error": {"type": "X", "message": "no <b>device</b>"}})}
     page.route("**/mizuoto/v1/runtime", lambda route: route.fulfill(**answer, content_type="application/json"))
-    page.evaluate("window.app.extensionManager.sidebarTab.toggleSidebarTab('mizuoto')")
-    page.evaluate("window.app.extensionManager.sidebarTab.toggleSidebarTab('mizuoto')")
+    for _ in range(2):
+        tab.toggle()
     page.wait_for_selector(".mizuoto-error")
-    assert "no <b>device</b>" in page.inner_text(".mizuoto-error"), "texts are never read as HTML"
+    assert "no <b>device</b>" in page.inner_text(".mizuoto-state"), "texts are never read as HTML"
     page.unroute("**/mizuoto/v1/runtime")
-    page.click(".mizuoto-button")
+    page.focus(".mizuoto-button")
+    page.keyboard.press("Enter")
     page.wait_for_selector(".mizuoto-section")
-    page.close()
 
 
-@pytest.mark.parametrize(("locale", "theme"), [("en", "dark"), ("zh", "light")])
-def test_languages_and_themes(
-    browser: Browser, comfy: ComfyClient, api: Api, complaints: list[str], tmp_path: Path, locale: str, theme: str
-) -> None:
-    comfy.run(prompts.speak("Piper", "Hello.", seed=45 + len(theme)))
-    page = opened(browser, comfy, complaints, **{"Comfy.Locale": locale, "Comfy.ColorPalette": theme})
+def test_an_answer_that_something_newer_overtook_is_not_shown(page: Page, tab: Tab, comfy: ComfyClient) -> None:
+    """The panel asks; before the answer arrives, the server tells of a run."""
+    held: list[Route] = []
+    page.route("**/mizuoto/v1/runtime", lambda route: held.append(route))
+    for _ in range(2):
+        tab.toggle()
+    page.wait_for_selector(".mizuoto-waiting")
+    while not held:
+        page.wait_for_timeout(20)
+    before = held[0].fetch()
+    comfy.run(prompts.speak("Piper", "Hello.", seed=47))
     page.wait_for_selector(CARD)
-    text = page.inner_text(".mizuoto-panel")
-    assert ("Policy in force" if locale == "en" else "当前策略") in text
-    colours: dict[str, Any] = page.evaluate(
-        "() => { const style = getComputedStyle(document.querySelector('.mizuoto-panel'));"
-        " return {text: style.color, back: getComputedStyle(document.body).getPropertyValue('--comfy-menu-bg')} }"
-    )
-    assert colours["text"] and colours["back"]
-    page.screenshot(path=str(tmp_path / f"panel_{locale}_{theme}.png"))
-    page.close()
-    assert complaints == []
+    with page.expect_response("**/mizuoto/v1/runtime"):
+        held[0].fulfill(response=before)
+    page.wait_for_timeout(200)
+    assert page.locator(CARD).count() == 1
+    page.unroute("**/mizuoto/v1/runtime")
+
+
+def test_a_click_under_way_survives_what_the_server_tells(page: Page, api: Api, comfy: ComfyClient) -> None:
+    comfy.run(prompts.speak("Piper", "Hello.", seed=48))
+    page.hover(f'{CARD} [data-action="pin"]')
+    page.mouse.down()
+    api.send("PATCH", "/settings", {"compute.vram_limit_mb": 200})
+    page.wait_for_function("document.querySelector('.mizuoto-policy').innerText.includes('200 MB')")
+    page.mouse.up()
+    page.wait_for_selector(f'{CARD} [data-action="unpin"]')
+
+
+def test_a_lost_connection_is_told(page: Page) -> None:
+    page.evaluate("window.app.api.dispatchEvent(new CustomEvent('reconnecting'))")
+    assert "connection to the server was lost" in page.inner_text(".mizuoto-notice")
+    page.evaluate("window.app.api.dispatchEvent(new CustomEvent('reconnected'))")
+    page.wait_for_selector(".mizuoto-notice:empty", state="attached")
+
+
+def test_chinese_and_light(page: Page, chinese: Tab, comfy: ComfyClient) -> None:
+    comfy.run(prompts.speak("Piper", "Hello.", seed=49))
+    shown = {}
+    for name, one, wanted in (("dark", page, "Policy in force"), ("light", chinese.page, "当前策略")):
+        one.wait_for_selector(CARD)
+        assert wanted in one.inner_text(".mizuoto-panel")
+        shown[name] = one.evaluate(COLOURS)
+    assert chinese.complaints == []
+    assert shown["dark"]["text"] > shown["dark"]["back"] + 90 and shown["light"]["text"] < shown["light"]["back"] - 90

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import comfy.model_management as mm
 import comfy.model_patcher
@@ -233,16 +233,26 @@ def scenario_20_another_thread_is_refused() -> None:
         assert rig.entries == [] and handle.held_bytes == 0 and not handle.busy
 
 
-def scenario_22_pages_that_cannot_be_told_fail_no_run() -> None:
-    server = Mock()
-    server.send_sync.side_effect = RuntimeError("the loop is closed")
-    with (
-        patch.object(bridge, "_server", lambda: server),
-        patch.object(bridge, "_session", object()),
-        patch.object(bridge.Served, "runtime", lambda self: {}),
-    ):
-        bridge.announce(now=True)
-    assert server.send_sync.call_count == 1
+def scenario_8_what_comfyui_takes_is_told_and_nothing_else() -> None:
+    with fake_device(4 * SIZE_BYTES) as rig:
+        told: list[int] = []
+        manager = ModelManager(
+            bridge.ComfyHost(gave_way=lambda: told.append(manager.device.held_bytes())),
+            rig.manager.devices,
+            lambda: VramPolicy(mode="normal"),
+        )
+        rig.adopt(manager)
+        handle = component("h")
+        expected = rig.run(handle)
+        mm.free_memory(0, FAKE)
+        assert told == [], "nothing was taken"
+        mm.free_memory(rig.free_bytes + UNIT_BYTES, FAKE)
+        assert told == [SIZE_BYTES - UNIT_BYTES]
+        with rig.phase(handle):
+            mm.free_memory(1e30, FAKE)
+        mm.unload_all_models()
+        assert told[-1] == 0 and handle.held_bytes == 0
+        assert torch.equal(rig.run(handle), expected)
 
 
 def scenario_22_on_a_plain_cpu_nothing_is_registered_and_comfyui_would_allow_all() -> None:

@@ -21,7 +21,7 @@ from mizuoto_runtime.session import Session
 from mizuoto_runtime.settings import resolve
 
 from .launch import PACK
-from .rig import MB, SIZE_BYTES, Rig, bridge, component, fake_device
+from .rig import MB, SIZE_BYTES, Rig, bridge, component, fake_device, process
 
 TEXT = "Hello there."
 
@@ -91,7 +91,7 @@ def speaking(size_bytes: int = 4 * SIZE_BYTES) -> Iterator[tuple[Rig, Prompts]]:
         settings = resolve({"compute.simulate_vram_mb": str(1 + rig.total_bytes // MB)}, {})
         session = Session(settings, host=bridge.ComfyHost())
         rig.adopt(session.manager)
-        with patch.object(bridge, "_session", session):
+        with patch.object(process, "_session", session):
             Heard.clips.clear()
             yield rig, Prompts()
             session.close()
@@ -146,7 +146,7 @@ def scenario_21_an_interrupt_propagates_and_the_next_run_is_exact() -> None:
 def scenario_21_the_execution_cache_is_dropped_and_weights_come_from_ram() -> None:
     with speaking() as (rig, prompts):
         prompts.run()
-        session = bridge.session()
+        session = process.session()
         with patch.object(session.engines, "module", wraps=session.engines.module) as engine:
             mm.unload_all_models()
             prompts.executor.reset()

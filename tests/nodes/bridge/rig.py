@@ -30,6 +30,7 @@ from mizuoto_runtime.memory.policy import VramPolicy
 from .launch import PACK, NotInThisVersion
 
 bridge: Any = importlib.import_module(f"{PACK}.nodes.bridge")
+process: Any = importlib.import_module(f"{PACK}.nodes.process")
 FAKE = torch.device("cpu", 0)
 MB = 1 << 20
 WIDTH = 512

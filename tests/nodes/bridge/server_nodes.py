@@ -45,8 +45,8 @@ IMAGE = comfy.model_patcher.ModelPatcher(Image(), FAKE, torch.device("cpu"))
 
 
 def speech_bytes():
-    bridge = next((module for name, module in list(sys.modules.items()) if name.endswith(".nodes.bridge")), None)
-    session = None if bridge is None else bridge._session
+    process = next((module for name, module in list(sys.modules.items()) if name.endswith(".nodes.process")), None)
+    session = None if process is None else process._session
     return 0 if session is None else session.manager.device.held_bytes()
 
 
