@@ -144,7 +144,7 @@ class Tail(nn.Module):
 
 
 class VaeDecoder(nn.Module):
-    """Latents → samples at the output's rate, in float32."""
+    """Latents → samples at the output's rate, in the weights' dtype: float32 as loaded."""
 
     def __init__(self, config: VaeConfig) -> None:
         super().__init__()
@@ -172,10 +172,10 @@ class VaeDecoder(nn.Module):
         `check` raises to cancel; it is called for each tile. tile_frames: how many frames are decoded at once; fewer
         need less memory, and change nothing but the last bits. InputError for latents of another shape.
         """
-        config = self.config
-        if latents.ndim != 2 or latents.shape[1] != config.latent_dim or latents.dtype != torch.float32:
+        config, dtype = self.config, self.tail.output.bias.dtype
+        if latents.ndim != 2 or latents.shape[1] != config.latent_dim or latents.dtype != dtype:
             shape = f"{tuple(latents.shape)} {latents.dtype}"
-            raise InputError(f"the latents are {shape}; (frames, {config.latent_dim}) float32 is needed")
+            raise InputError(f"the latents are {shape}; (frames, {config.latent_dim}) {dtype} is needed")
         past: Past = {}
         samples = latents.new_empty(len(latents) * config.output_hop)
         for start, end in tiles(len(latents), tile_frames):

@@ -131,7 +131,7 @@ class Mean(nn.Module):
 
 
 class VaeEncoder(nn.Module):
-    """Samples at the input's rate → latents, in float32."""
+    """Samples at the input's rate → latents, in the weights' dtype: float32 as loaded."""
 
     def __init__(self, config: VaeConfig) -> None:
         super().__init__()
@@ -160,10 +160,10 @@ class VaeEncoder(nn.Module):
         The last frame is filled up with zeros. `check` raises to cancel; it is called for each tile. tile_frames: how
         many frames are encoded at once, as in `VaeDecoder.decode`. InputError for samples of another shape.
         """
-        config = self.config
-        if samples.ndim != 1 or samples.dtype != torch.float32:
+        config, dtype = self.config, self.mean.bias.dtype
+        if samples.ndim != 1 or samples.dtype != dtype:
             shape = f"{tuple(samples.shape)} {samples.dtype}"
-            raise InputError(f"the samples are {shape}; (length) float32 is needed")
+            raise InputError(f"the samples are {shape}; (length) {dtype} is needed")
         frames, hop = config.frames(len(samples)), config.input_hop
         past: Past = {}
         latents = samples.new_empty(frames, config.latent_dim)

@@ -36,8 +36,8 @@ from .vae_layout import (
 
 LEAST_ALPHA = 1e-12
 """Smaller ones are taken for this: its weights stay finite, and the snake is straight."""
-SLICE_WEIGHTS = 1 << 20
-LARGE_BYTES = 1 << 20
+SLICE_WEIGHTS = 1 << 18
+GIVEN_BACK_BYTES = 1 << 21
 
 
 class Source(Protocol):
@@ -53,22 +53,42 @@ class Source(Protocol):
         """The weight of a convolution as it is stored, and its rows' norms if that is without them."""
 
 
+class ReadPages:
+    """Gives back a file's pages that were read, some megabytes at a time."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, Tensor] = {}
+        self._held_bytes = 0
+
+    def note(self, start: Tensor, size_bytes: int) -> None:
+        """So many bytes more of a tensor were read, now up to its `start`'s end.
+
+        All of `start` is given back then, since systems map pages in groups, and some of those before came back.
+        """
+        self._read[start.data_ptr()] = start
+        self._held_bytes += size_bytes
+        if self._held_bytes >= GIVEN_BACK_BYTES:
+            self.give_back()
+
+    def give_back(self) -> None:
+        give_back_pages(self._read.values())
+        self._read.clear()
+        self._held_bytes = 0
+
+
 class Rows:
     """The weight of a convolution, in its first dimension's slices."""
 
-    def __init__(self, stored: Tensor, norms: Tensor | None) -> None:
+    def __init__(self, stored: Tensor, norms: Tensor | None, pages: ReadPages) -> None:
         self.stored, self.norms = stored, norms
         self.shape = stored.shape
+        self._pages = pages
 
     def read(self, start: int = 0, end: int | None = None) -> Tensor:
-        """A copy of the rows from `start` to `end`, with their norms.
-
-        The file's pages are given back, also of the rows before: systems map pages in groups, so some came back.
-        """
+        """A copy of the rows from `start` to `end`, with their norms; the file's pages aren't kept."""
         stored = self.stored[start:end]
         weight = stored.to(torch.float32, copy=True)
-        if stored.nbytes >= LARGE_BYTES:
-            give_back_pages([self.stored[:end]])
+        self._pages.note(self.stored[:end], stored.nbytes)
         if self.norms is not None:
             norms = self.norms[start:end].float().flatten() / torch.linalg.vector_norm(weight.flatten(1), dim=1)
             weight.mul_(norms[:, None, None])
@@ -155,7 +175,8 @@ class Folding:
             for at, to in rows.slices(0, inputs):
                 weight = rows.read(at, to).div_(before[at:to, None, None]).view(-1, outputs, 2, rate)
                 for part, (start, end) in zip(parts, phases, strict=True):
-                    part[..., at:to] = weight[..., start:end].flip(2).permute(3, 1, 2, 0)
+                    part[:, :, 0, at:to] = weight[:, :, 1, start:end].permute(2, 1, 0)
+                    part[:, :, 1, at:to] = weight[:, :, 0, start:end].permute(2, 1, 0)
             return {f"{target}.parts.{number}.weight": part.view(-1, 2 * inputs) for number, part in enumerate(parts)}
 
         self.job(name, build)
@@ -173,8 +194,10 @@ class Folding:
 
     def fill(self, module: nn.Module) -> None:
         """Give `module`, built on the meta device, what was collected."""
+        pages = ReadPages()
         for name, build in self._jobs.items():
-            self._found.update(build(Rows(*self.source.convolution(name))))
+            self._found.update(build(Rows(*self.source.convolution(name), pages)))
+        pages.give_back()
         module.load_state_dict(self._found, strict=True, assign=True)
         module.requires_grad_(False).eval()
 

@@ -35,6 +35,13 @@ SMALL = config_of(
     }
 )  # fmt: skip
 """Small, but with weights that are large enough to stream."""
+SMALL_FIRST = config_of(
+    {
+        "encoder_dim": 24, "encoder_rates": [3, 4, 5], "latent_dim": 16, "decoder_dim": 256,
+        "decoder_rates": [5, 4, 3], "depthwise": False,
+    },
+    "voxcpm",
+)  # fmt: skip
 
 
 def with_random_weights(module: Module) -> Module:
