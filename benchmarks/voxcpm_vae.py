@@ -25,13 +25,14 @@ from torch import Tensor, nn
 from benchmarks.timing import median, median_of, take_turns
 from mizuoto_runtime.engines.voxcpm.vae_config import KEY, VaeConfig, parse_vae_config
 from mizuoto_runtime.engines.voxcpm.vae_estimates import decoder_bytes, encoder_bytes
-from mizuoto_runtime.engines.voxcpm.vae_layout import convolutions, others, outputs
+from mizuoto_runtime.engines.voxcpm.vae_layout import convolutions, others, output_names, outputs
 from mizuoto_runtime.engines.voxcpm.vae_weights import DIRECTION, NORM, PICKLE, load_vae
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.weights.entries import Entry
 from tests.memory.live_bytes import LiveBytes
 
 MB = 1_000_000
+LAST_NORM = 0.2
 CPU = torch.device("cpu")
 FIRST = {"latent_dim": 64, "encoder_rates": [2, 5, 8, 8], "decoder_rates": [8, 8, 5, 2]}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -80,9 +81,11 @@ def write_checkpoint(folder: Path, config: VaeConfig) -> None:
             weight += 1
         elif config.bounds_hz is not None and name.endswith("boundaries"):
             weights[name] = torch.tensor(config.bounds_hz, dtype=torch.int32)
+    last = output_names(config)[1]
     for name, shape in convolutions(config).items():
         transposed = outputs(name, shape, config) != shape[0]
         norm = (shape[2] / 4) ** 0.5 if transposed else 0.4 if name.endswith("block.3") else 1.0
+        norm = LAST_NORM if name == last else norm
         weights[f"{name}{NORM}"] = torch.full((shape[0], 1, 1), norm)
         weights[f"{name}{DIRECTION}"] = torch.randn(shape, generator=generator)
         weights[f"{name}.bias"] = 0.1 * torch.randn(outputs(name, shape, config), generator=generator)
