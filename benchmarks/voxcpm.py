@@ -33,7 +33,7 @@ from mizuoto_runtime.engines.voxcpm.network import VoxCpm
 from mizuoto_runtime.engines.voxcpm.prompt import Prompt
 from mizuoto_runtime.engines.voxcpm.vae_decoder import VaeDecoder
 from mizuoto_runtime.engines.voxcpm.vae_weights import load_vae
-from mizuoto_runtime.engines.voxcpm.weights import DIT, SAFETENSORS, load_model
+from mizuoto_runtime.engines.voxcpm.weights import DIT, PICKLE, SAFETENSORS, load_model
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import lay_out_in_blocks
 from mizuoto_runtime.seeds import generator
@@ -276,8 +276,12 @@ def memory(name: str) -> None:
         folder = Path(path)
         (folder / "config.json").write_text(json.dumps(config_json(name, torch.bfloat16)), encoding="utf-8")
         weights = random_weights(empty_model(config), torch.bfloat16)
-        save_file({upstreams_name(key): weight for key, weight in weights.items()}, folder / SAFETENSORS)
-        del weights
+        named = {upstreams_name(key): weight for key, weight in weights.items()}
+        if name == "0.5B":
+            torch.save({"state_dict": named}, folder / PICKLE)
+        else:
+            save_file(named, folder / SAFETENSORS)
+        del weights, named
         subprocess.run([sys.executable, "-m", "benchmarks.voxcpm", "load", "--folder", path], check=True)
 
 
@@ -304,7 +308,7 @@ def load(folder: Path) -> None:
     for parameter in model.parameters():
         parameter.view(torch.int16).max()
     used = voxcpm_vae.status_bytes("VmHWM")
-    size = (folder / SAFETENSORS).stat().st_size
+    size = next(path for path in (folder / SAFETENSORS, folder / PICKLE) if path.exists()).stat().st_size
     for what, peak in (("loaded", loaded), ("all weights read", used)):
         rise = peak - before
         print(f"  {what}: {rise / MB:.0f} MB more at the peak, {rise / size:.2f} of the file's {size / MB:.0f} MB")
