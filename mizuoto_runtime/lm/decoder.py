@@ -261,18 +261,24 @@ class Rope:
 
 
 class RopeTable:
-    """Rotations by position, computed once for every 256 positions that are asked for."""
+    """Rotations by position, computed once for every 256 positions that are asked for.
+
+    dtype: what they are rounded to. wide: whether they are float32 nevertheless, so that products are.
+    """
 
     STEP_POSITIONS = 256
 
-    def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device, *, wide: bool = False
+    ) -> None:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
         self._frequencies = (1.0 / (config.rope_theta**half)).to(device)
         factors = torch.tensor(config.rope_factors, dtype=torch.float32, device=device)
         self._narrow = 1.0 / factors if config.rope_factors else None
         self._scale = config.rope_scale
         self._dtype = dtype
-        self._cos = self._sin = torch.empty(0, config.head_dim, dtype=dtype, device=device)
+        self._held = torch.float32 if wide else dtype
+        self._cos = self._sin = torch.empty(0, config.head_dim, dtype=self._held, device=device)
 
     def span(self, start: int, end: int) -> Rope:
         """Of the positions from `start` up to `end`, the same ones in every row."""
@@ -294,8 +300,8 @@ class RopeTable:
         else:
             angles = torch.outer(positions, self._narrow) * self._frequencies
         sines = angles.sin() * self._scale
-        self._cos = (angles.cos() * self._scale).repeat(1, 2).to(self._dtype)
-        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype)
+        self._cos = (angles.cos() * self._scale).repeat(1, 2).to(self._dtype).to(self._held)
+        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype).to(self._held)
 
 
 @dataclass

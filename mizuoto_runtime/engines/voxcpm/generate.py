@@ -62,7 +62,7 @@ class Writer:
         self.model, self.how, self.most, self.rng, self._check = model, how, most, rng, check
         self.config: VoxCpmConfig = model.config
         self._device = device
-        self._ropes = Ropes(self.config, device)
+        self._ropes = Ropes(self.config, model.dtype, device)
         positions = prompt.positions + most
         self._caches: Sequence[KvCache] = [
             new_cache(kv_cache, layers, first_positions=positions)

@@ -190,17 +190,17 @@ class VoxCpm(nn.Module):
 
 
 class Ropes:
-    """The rotations of a request, in float32 as upstream computes them; each decoder has its own."""
+    """The rotations of a request; each decoder has its own. As upstream's, they are rounded to the model's dtype, but
+    products are float32."""
 
-    def __init__(self, config: VoxCpmConfig, device: torch.device) -> None:
-        self.lm = _table(config.lm, device)
-        self.residual = _table(config.residual, device) if config.residual_rope else None
-        self.encoder = _table(config.encoder, device).span(0, config.patch + 1)
-        self.dit = _table(config.dit, device).span(0, config.dit_positions)
+    def __init__(self, config: VoxCpmConfig, dtype: torch.dtype, device: torch.device) -> None:
+        def table(decoder: DecoderConfig) -> RopeTable:
+            return RopeTable(decoder, dtype, device, wide=True)
 
-
-def _table(config: DecoderConfig, device: torch.device) -> RopeTable:
-    return RopeTable(config, torch.float32, device)
+        self.lm = table(config.lm)
+        self.residual = table(config.residual) if config.residual_rope else None
+        self.encoder = table(config.encoder).span(0, config.patch + 1)
+        self.dit = table(config.dit).span(0, config.dit_positions)
 
 
 def new_positions(
