@@ -64,8 +64,9 @@ class RmsNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32:
             return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        normed = functional.rms_norm(x.float(), self.weight.shape, None, self.eps)
-        return self.weight * normed.to(x.dtype)
+        wide = x.float()
+        squares = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        return wide.mul_(squares.add_(self.eps).rsqrt_()).to(x.dtype).mul_(self.weight)
 
 
 class HeadProjections(nn.Module):
@@ -187,7 +188,7 @@ class Rope:
 
     def turn(self, x: Tensor) -> Tensor:
         """x: (rows, positions, heads, head_dim)."""
-        return torch.addcmul(x * self.cos, x.roll(self.half, -1), self.sin)
+        return (x * self.cos).addcmul_(x.roll(self.half, -1), self.sin)
 
 
 class RopeTable:
