@@ -150,5 +150,5 @@ def test_a_codec_of_another_model_is_refused(folder: Path) -> None:
     grow(content)
     path.write_text(json.dumps(content), encoding="utf-8")
     session = Session(resolve(environment={}), ModelLibrary([folder.parent.parent]))
-    with pytest.raises(ModelFileError, match="they belong to different models|unexpected weights|are missing"):
+    with pytest.raises(ModelFileError, match="unexpected weights"):
         session.open(session.find("omnivoice", "one"))
