@@ -77,8 +77,9 @@ class RmsNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32:
             return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        normed = functional.rms_norm(x.float(), self.weight.shape, None, self.eps)
-        return self.weight * normed.to(x.dtype)
+        wide = x.float()
+        squares = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        return wide.mul_(squares.add_(self.eps).rsqrt_()).to(x.dtype).mul_(self.weight)
 
 
 class NoCache:
@@ -257,7 +258,7 @@ class Rope:
     def turn(self, x: Tensor) -> Tensor:
         """x: (rows, positions, heads, head_dim); the result is in its dtype."""
         wide = x.to(self.cos.dtype)
-        return torch.addcmul(wide * self.cos, wide.roll(self.half, -1), self.sin).to(x.dtype)
+        return (wide * self.cos).addcmul_(wide.roll(self.half, -1), self.sin).to(x.dtype)
 
 
 class RopeTable:

@@ -63,14 +63,15 @@ class PackedAttention(HeadProjections):
         return self.output(torch.cat([self._mixed(*row) for row in zip(queries, keys, values, strict=True)]))
 
     def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Of one row: (positions, heads, head_dim) each, the result too."""
+        """Of one row: (positions, heads, head_dim) each, the result too.
+
+        All heads that share keys ask as one, one after the other's positions: without a direction that is the same.
+        """
+        asked = queries.view(len(queries), self.kv_heads, -1, self.head_dim).permute(1, 2, 0, 3)
         mixed = functional.scaled_dot_product_attention(
-            queries.transpose(0, 1)[None],
-            keys.transpose(0, 1)[None],
-            values.transpose(0, 1)[None],
-            enable_gqa=self.heads != self.kv_heads,
+            asked.flatten(1, 2)[None], keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
         )
-        return mixed[0].transpose(0, 1)
+        return mixed[0].view(asked.shape).permute(2, 0, 1, 3).flatten(1, 2)
 
 
 def _rows(x: Tensor, lengths: Sequence[int]) -> tuple[Tensor, ...]:
@@ -79,20 +80,30 @@ def _rows(x: Tensor, lengths: Sequence[int]) -> tuple[Tensor, ...]:
     return rows
 
 
+class PackedMlp(Mlp):
+    """For inference: large tensors are used again, since fresh ones cost the time in which the system gives them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.gate_proj(x)
+        activated = functional.silu(gate, inplace=True) if self.activation is functional.silu else self.activation(gate)
+        projected: Tensor = self.down_proj(activated.mul_(self.up_proj(x)))
+        return projected
+
+
 class PackedLayer(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.input_layernorm = RmsNorm(config.width, config.norm_eps)
         self.self_attn = PackedAttention(config)
         self.post_attention_layernorm = RmsNorm(config.width, config.norm_eps)
-        self.mlp = Mlp(config)
+        self.mlp = PackedMlp(config)
 
     def forward(self, x: Tensor, packing: Packing, ends: Ends | None = None) -> Tensor:
         """(total, width) → (total, width), or those of `ends` only."""
         mixed = self.self_attn(self.input_layernorm(x), packing, ends)
         x = mixed + (x if ends is None else x[ends.index])
         added: Tensor = self.mlp(self.post_attention_layernorm(x))
-        return x + added
+        return added.add_(x)
 
 
 class PackedDecoder(nn.Module):

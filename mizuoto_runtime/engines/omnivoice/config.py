@@ -51,13 +51,16 @@ def _decoder(llm: Entry) -> DecoderConfig:
     if heads % shared:
         raise llm.error("num_attention_heads", f"is {heads}, which {shared} key heads can't serve evenly")
     llm.only("use_sliding_window", False, False)
+    head_dim = llm.integer("head_dim", 2, 4096, 128)
+    if head_dim % 2:
+        raise llm.error("head_dim", f"is {head_dim}; rotary positions need an even one")
     return DecoderConfig(
         width=llm.integer("hidden_size", 1, 1 << 20, 4096),
         inner=llm.integer("intermediate_size", 1, 1 << 20, 22_016),
         layers=llm.integer("num_hidden_layers", 1, 1024, 32),
         heads=heads,
         kv_heads=shared,
-        head_dim=llm.integer("head_dim", 2, 4096, 128),
+        head_dim=head_dim,
         norm_eps=llm.number("rms_norm_eps", 1e-6),
         rope_theta=_theta(llm),
         activation=llm.only("hidden_act", "silu", *ACTIVATIONS),

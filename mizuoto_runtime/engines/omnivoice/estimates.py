@@ -35,7 +35,7 @@ def unmasking_bytes(
     chance = how.class_temperature > 0
     of_book = 4 * frames * config.codes
     of_all = config.codebooks * of_book
-    asked = dtype.itemsize * rows * (config.codebooks * frames * decoder.width + frames * config.codes)
-    choosing = asked + rows * of_all + (CHOOSING + CHANCE * chance) * of_book + chance * of_all
+    logits = dtype.itemsize * rows * frames * (config.codebooks * config.codes + decoder.width)
+    choosing = logits + (CHOOSING + CHANCE * chance) * of_book + chance * of_all
     noise = chance * NOISE * of_all
-    return max(network, dtype.itemsize * kept + max(choosing, noise)) + BASE_BYTES
+    return max(network, dtype.itemsize * kept + max(choosing, logits + noise)) + BASE_BYTES

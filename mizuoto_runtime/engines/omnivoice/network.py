@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ...lm.packed import Ends, PackedDecoder, Packing
+from ...nn.linear import Linear
 from .config import OmniVoiceConfig
 
 
@@ -23,19 +23,6 @@ class Backbone(PackedDecoder):
         self.embed_tokens = nn.Embedding(config.text_vocab, config.decoder.width)
 
 
-class Heads(nn.Linear):
-    """One head for each codebook, in one weight."""
-
-    def __init__(self, config: OmniVoiceConfig) -> None:
-        super().__init__(config.decoder.width, config.codebooks * config.codes, bias=False)
-        self.codes = config.codes
-
-    def forward(self, asked: Sequence[Tensor]) -> list[Tensor]:  # type: ignore[override]
-        """Of each codebook in turn: the hidden states that ask for it, (n, width) → (n, codes) float32 logits."""
-        weights = torch.split(self.weight, self.codes)
-        return [functional.linear(x, weight).float() for x, weight in zip(asked, weights, strict=True)]
-
-
 class Network(nn.Module):
     """Everything that runs in each step, and the text's embedding."""
 
@@ -44,7 +31,7 @@ class Network(nn.Module):
         self.config = config
         self.llm = Backbone(config)
         self.audio_embeddings = nn.Embedding(config.codebooks * config.codes, config.decoder.width)
-        self.audio_heads = Heads(config)
+        self.audio_heads = Linear(config.decoder.width, config.codebooks * config.codes, bias=False)
 
     def memory_units(self) -> list[nn.Module]:
         """What runs one after the other."""
@@ -66,9 +53,9 @@ class Network(nn.Module):
         return embedded.sum(0)
 
     def forward(self, x: Tensor, packing: Packing, ends: Ends, check: Callable[[], None]) -> Tensor:
-        """Embeddings of packed rows, (total, width) → hidden states of their ends, (ends, width).
+        """Embeddings of packed rows, (total, width) → logits of their ends, (ends, codebooks, codes).
 
         check: raises to cancel; called between layers.
         """
-        hidden: Tensor = self.llm(x, packing, ends, check)
-        return hidden
+        logits: Tensor = self.audio_heads(self.llm(x, packing, ends, check))
+        return logits.view(len(logits), self.config.codebooks, self.config.codes)

@@ -3,8 +3,9 @@
 Arithmetic and the order of random draws: `_generate_iterative` of omnivoice 0.2.1. Masked prediction (Chang et al.,
 https://arxiv.org/abs/2202.04200), classifier-free guidance (Ho, Salimans, https://arxiv.org/abs/2207.12598).
 
-What upstream computes and doesn't use isn't computed: logits are those of codes still masked, the unguided row isn't
-padded to the guided one's length, and a step that keeps nothing runs no network.
+What upstream computes and doesn't use isn't computed: logits are those of the frames to make, probabilities those of
+codes still masked, the unguided row isn't padded to the guided one's length, and a step that keeps nothing runs no
+network.
 """
 
 from __future__ import annotations
@@ -114,55 +115,41 @@ class Unmasker:
 
     def _step(self, rows: _Rows, counts: Sequence[int]) -> None:
         """A step's codes take the place of those before only once all of them are there."""
-        places = [(codes == self._mask) & bool(count) for codes, count in zip(self.codes, counts, strict=True)]
-        hidden = rows.hidden(self.codes, self._check)
-        noise = [self._noise(codes, bool(count)) for codes, count in zip(self.codes, counts, strict=True)]
-        guesses, scores = self._guess(hidden, places, noise)
+        logits = rows.logits(self.codes, self._check)
         made = []
-        for index, count in enumerate(counts):
-            codes = self.codes[index].clone()
-            if count:
-                chosen = self._surest(scores[index], noise[index].position, count)
-                codes.view(-1)[chosen] = guesses[index].view(-1)[chosen]
-            made.append(codes)
+        for codes, own, count in zip(self.codes, logits, counts, strict=True):
+            made.append(self._with_surest(codes, own, count) if count else codes)
         self.codes = made
 
-    def _noise(self, codes: Tensor, used: bool) -> _Noise:
-        """Drawn as upstream does, for all places, of each prompt in turn: first for the codes, then for the places."""
-        how = self._how
+    def _with_surest(self, codes: Tensor, logits: tuple[Tensor, ...], count: int) -> Tensor:
+        """One prompt's codes with the `count` surest guesses among them. logits: see `_Rows.logits`."""
+        noise = self._noise(codes)
+        guesses, scores = self._guess(codes == self._mask, logits, noise.code)
+        chosen = self._surest(scores, noise.position, count)
+        codes = codes.clone()
+        codes.view(-1)[chosen] = guesses.view(-1)[chosen]
+        return codes
+
+    def _noise(self, codes: Tensor) -> _Noise:
+        """Drawn as upstream does, for all places: first for the codes, then for the places."""
         code = position = None
-        if used and how.class_temperature > 0:
+        if self._how.class_temperature > 0:
             code = gumbel(torch.rand(*codes.shape, self._network.config.codes, generator=self._rng))
-        if used and how.position_temperature > 0:
+        if self._how.position_temperature > 0:
             position = gumbel(torch.rand(codes.shape, generator=self._rng))
         return _Noise(code, position)
 
     def _guess(
-        self, hidden: Sequence[tuple[Tensor, ...]], places: Sequence[Tensor], noise: Sequence[_Noise]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """For each prompt the guessed codes and how sure they are, (codebooks, frames).
-
-        Outside of `places` that is -inf.
-        """
-        device = hidden[0][0].device
-        frames = [[place.nonzero()[:, 0].to(device) for place in each] for each in places]
-        asked = [
-            torch.cat([row[own[book]] for item, own in zip(hidden, frames, strict=True) for row in item])
-            for book in range(self._network.config.codebooks)
-        ]
-        logits = self._network.audio_heads(asked)
-        guesses = [torch.zeros_like(codes) for codes in self.codes]
-        scores = [torch.full(codes.shape, -torch.inf) for codes in self.codes]
-        for book, of_book in enumerate(logits):
-            sizes = [len(own[book]) for item, own in zip(hidden, frames, strict=True) for _ in item]
-            parts = iter(of_book.split(sizes))
-            for index, item in enumerate(hidden):
-                log_probabilities = self._guided([next(parts) for _ in item])
-                there = places[index][book]
-                code_noise = noise[index].code
-                own_noise = None if code_noise is None else code_noise[book][there].to(device)
-                best, guess = self._choose(log_probabilities, own_noise)
-                guesses[index][book, there], scores[index][book, there] = guess.cpu(), best.cpu()
+        self, places: Tensor, logits: tuple[Tensor, ...], noise: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The guessed codes and how sure they are, (codebooks, frames). Outside of `places` that is -inf."""
+        guesses, scores = torch.zeros(places.shape, dtype=torch.long), torch.full(places.shape, -torch.inf)
+        for book, there in enumerate(places):
+            frames = there.nonzero()[:, 0].to(logits[0].device)
+            log_probabilities = self._guided([row[frames, book].float() for row in logits])
+            own = None if noise is None else noise[book][there].to(frames.device)
+            best, guess = self._choose(log_probabilities, own)
+            guesses[book, there], scores[book, there] = guess.cpu(), best.cpu()
         return guesses, scores
 
     def _guided(self, logits: Sequence[Tensor]) -> Tensor:
@@ -228,12 +215,12 @@ class _Rows:
             return text
         return torch.cat((text, self._network.frames(prompt.reference.to(self._device))))
 
-    def hidden(self, codes: Sequence[Tensor], check: Callable[[], None]) -> list[tuple[Tensor, ...]]:
-        """Of each prompt the hidden states of its frames, (frames, width), guided and perhaps unguided."""
+    def logits(self, codes: Sequence[Tensor], check: Callable[[], None]) -> list[tuple[Tensor, ...]]:
+        """Of each prompt's guided row, and of its unguided one if there is guidance: (frames, codebooks, codes)."""
         parts = []
         for before, each in zip(self._before, codes, strict=True):
             frames = self._network.frames(each.to(self._device))
             parts += [before, frames, frames] if self._guided else [before, frames]
-        states = self._network(torch.cat(parts), self._packing, self._ends, check).split(self._ends.counts)
+        rows = self._network(torch.cat(parts), self._packing, self._ends, check).split(self._ends.counts)
         each_item = 1 + self._guided
-        return [tuple(states[first : first + each_item]) for first in range(0, len(states), each_item)]
+        return [tuple(rows[first : first + each_item]) for first in range(0, len(rows), each_item)]
