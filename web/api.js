@@ -63,6 +63,9 @@ const ROOT = "/mizuoto/v1";
  * @property {string} lock_reason
  */
 
+/** Nobody answered. */
+export class Unreachable extends Error {}
+
 /**
  * @param {string} method
  * @param {string} path
@@ -75,7 +78,7 @@ async function asked(method, path, body) {
     try {
         answer = await api.fetchApi(ROOT + path, { method, cache: "no-store", ...sent });
     } catch (error) {
-        throw new Error(String(error));
+        throw new Unreachable(String(error));
     }
     const content = await answer.json().catch(() => null);
     if (!answer.ok) throw new Error(content?.error?.message ?? `${answer.status} ${answer.statusText}`);

@@ -55,6 +55,11 @@ export class SettingsDialog {
         this.asked = 0;
     }
 
+    /** Adds the settings, or says why there are none. */
+    async start() {
+        await this.add().catch((error) => this.complain(error));
+    }
+
     /** Adds every setting that makes sense there, with the server's value, now and whenever another page changes it. */
     async add() {
         const settings = await fetchSettings();
@@ -112,9 +117,14 @@ export class SettingsDialog {
             const settings = await patchSettings({ [name]: told(before, value) });
             if (number === this.asked) await this.take(settings);
         } catch (error) {
-            const detail = error instanceof Error ? error.message : String(error);
-            this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
+            this.complain(error);
             await this.put(/** @type {Setting} */ (this.known.get(name)));
         }
+    }
+
+    /** @param {unknown} error */
+    complain(error) {
+        const detail = error instanceof Error ? error.message : String(error);
+        this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
     }
 }

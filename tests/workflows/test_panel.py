@@ -214,11 +214,25 @@ def test_a_node_shows_what_its_run_took_and_what_would_help(page: Page, api: Api
         assert ("streamed" in text) is (mode == "none")
 
 
+def test_a_node_inside_a_subgraph_has_its_badge_too(page: Page, api: Api) -> None:
+    load(page, "piper_speak")
+    page.evaluate(f"""() => {{
+      const speak = {SPEAK}
+      speak.widgets.find((one) => one.name === 'text').value = 'Hi.'
+      app.graph.convertToSubgraph(new Set([speak]))
+    }}""")
+    page.evaluate("app.queuePrompt(0)")
+    inner = "app.graph.nodes.find((node) => node.subgraph)?.subgraph.nodes[0]"
+    page.wait_for_function(f"{inner}?.badges.some((one) => (one.text ?? '').includes('RTF'))", timeout=60_000)
+
+
 def test_buttons_move_and_let_go(page: Page, api: Api, comfy: ComfyClient) -> None:
     comfy.run(prompts.speak("Piper", "Hello.", seed=43))
     page.wait_for_selector(CARD)
+    assert re.match(r"60 MB · cpu · idle since \d+:\d\d", page.inner_text(f"{CARD} .mizuoto-quiet"))
     page.click(f'{CARD} [data-action="pin"]')
     page.wait_for_selector(f'{CARD} [data-action="unpin"]')
+    assert page.inner_text(f"{CARD} .mizuoto-quiet").endswith(" · pinned")
     assert api.models()[PIPER]["pinned"]
     assert page.evaluate("document.activeElement.dataset.action") == "unpin", "the keyboard stays where it was"
     page.click(f'{CARD} [data-action="offload"]')
@@ -253,10 +267,25 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(page: Page, tab: 
         tab.toggle()
     page.wait_for_selector(".mizuoto-error")
     assert "no <b>device</b>" in page.inner_text(".mizuoto-state"), "texts are never read as HTML"
+    assert "can't say what is held" in page.inner_text(".mizuoto-state")
+    page.unroute("**/mizuoto/v1/runtime")
+    page.route("**/mizuoto/v1/runtime", lambda route: route.abort())
+    page.click(".mizuoto-button")
+    page.wait_for_function("document.querySelector('.mizuoto-state')?.innerText.includes(\"ComfyUI doesn't answer\")")
     page.unroute("**/mizuoto/v1/runtime")
     page.focus(".mizuoto-button")
     page.keyboard.press("Enter")
     page.wait_for_selector(".mizuoto-section")
+
+
+def test_settings_that_cannot_be_read_are_told(page: Page, tab: Tab) -> None:
+    body = {"error": {"type": "InputError", "message": "mizuoto.toml isn't valid TOML"}}
+    page.route("**/mizuoto/v1/settings", lambda route: route.fulfill(status=400, json=body))
+    page.reload()
+    page.wait_for_function("document.querySelector('.p-toast')?.innerText.includes(\"isn't valid TOML\")")
+    page.unroute("**/mizuoto/v1/settings")
+    page.reload()
+    tab.ready()
 
 
 def test_an_answer_that_something_newer_overtook_is_not_shown(page: Page, tab: Tab, comfy: ComfyClient) -> None:
