@@ -95,6 +95,16 @@ export const fetchRuntime = () => asked("GET", "/runtime");
  */
 export const act = (id, action) => asked("POST", `/models/${encodeURIComponent(id)}/${action}`);
 
+/**
+ * Texts of ComfyUI's dialog in the page's language, from the packs' locale files. Nothing where there are none.
+ * @param {string} locale
+ * @returns {Promise<{settings?: Record<string, {name: string, tooltip: string}>, settingsCategories?: Record<string, string>}>}
+ */
+export async function fetchTranslations(locale) {
+    const answer = await api.fetchApi("/i18n");
+    return answer.ok ? ((await answer.json())[locale] ?? {}) : {};
+}
+
 /** @returns {Promise<Setting[]>} */
 export const fetchSettings = async () => (await asked("GET", "/settings")).settings;
 

@@ -25,7 +25,7 @@ export class Panel {
         this.heard = 0;
         this.body = element("div", { "data-testid": "mizuoto-body" });
         this.notice = element("p", { class: "mizuoto-notice", role: "status", "aria-live": "polite" });
-        const arriving = element("div");
+        const arriving = element("div", { class: "mizuoto-arriving" });
         root.replaceChildren(element("div", { class: "mizuoto-panel", "data-testid": "mizuoto-panel" }, this.notice, arriving, this.body));
         this.body.addEventListener("click", (event) => this.clicked(/** @type {HTMLElement} */ (event.target)));
         this.arriving = new DownloadsPart(arriving, texts, downloads);

@@ -38,6 +38,7 @@ LOOKS = [("en", "dark"), ("en", "light"), ("zh", "dark"), ("zh", "light")]
 PROBLEM = "setting compute.max_resident_models (mizuoto.toml) is 'many'; it must be a whole number"
 ABSENT = "piper:de_DE-thorsten-medium"
 JPEG_QUALITY = 70
+HELP: Any = {"x": 0, "y": 75, "width": 520, "height": 680}
 SHEET = """
 <body style="margin: 0; display: inline-flex; gap: 12px; padding: 12px; background: #808080; align-items: start">
 {}</body>
@@ -62,9 +63,9 @@ def look(chromium: Browser, client: ComfyClient, language: str, theme: str) -> T
     return Tab(chromium, client, **{"Comfy.Locale": language, "Comfy.ColorPalette": theme})
 
 
-def seen(page: Page) -> bytes:
-    """The tab as it is shown, as far as something stands there."""
-    panel = page.locator(".mizuoto-panel")
+def seen(page: Page, part: str = ".mizuoto-panel") -> bytes:
+    """The tab as it is shown, or a part of it."""
+    panel = page.locator(part)
     box = panel.bounding_box()
     assert box is not None
     left, top = max(0, box["x"] - 14), max(0, box["y"] - 14)
@@ -103,7 +104,7 @@ def help_picture(tab: Tab) -> bytes:
     tab.toggle()
     open_help(tab.page, "MizuotoSpeak")
     tab.page.wait_for_timeout(600)
-    return tab.page.screenshot()
+    return tab.page.screenshot(clip=HELP)
 
 
 def record(chromium: Browser, server: ComfyServer, hub: Server) -> None:
@@ -132,7 +133,7 @@ def record(chromium: Browser, server: ComfyServer, hub: Server) -> None:
         tab.page.wait_for_selector(f'[data-download="{PIPER}"] [aria-valuenow="33"]')
         tab.page.evaluate("window.app.extensionManager.toast.removeAll()")
         tab.page.wait_for_timeout(500)
-    save(chromium, "panel_downloads", [seen(tab.page) for tab in tabs])
+    save(chromium, "panel_downloads", [seen(tab.page, ".mizuoto-arriving") for tab in tabs])
     save(chromium, "help", [help_picture(tab) for tab in tabs])
 
 
