@@ -174,11 +174,11 @@ SETTINGS = (
     ),
     Setting(
         name="compute.dtype",
-        label="Computation dtype of Qwen3-TTS",
+        label="Computation dtype",
         default="auto",
         choices=("auto", "float32", "bfloat16", "float16"),
-        help="what Qwen3-TTS computes in; auto: as its files are stored; other ones change results; no other engine "
-        "has a choice",
+        help="what language models and transformers compute in; auto: as their files are stored; other ones change "
+        "results; no choice: Piper",
     ),
     Setting(
         name="compute.cuda_graphs",

@@ -131,17 +131,12 @@ def test_a_variable_of_other_programs_names_the_hub_too_and_is_checked_when_it_i
         endpoint_of(wrong)
 
 
-def test_the_dtype_setting_names_the_engines_that_heed_it_and_no_other() -> None:
-    dtype = setting("compute.dtype")
+def test_the_dtype_setting_names_the_engines_that_have_no_choice() -> None:
     folder = Path(engines.__file__).parent
-    heeding = {
-        spec.label
-        for spec in all_engines()
-        if any("loader.dtype" in path.read_text(encoding="utf-8") for path in (folder / spec.id).glob("*.py"))
-    }
-    assert heeding
     for spec in all_engines():
-        assert (spec.label in dtype.label) == (spec.label in dtype.help) == (spec.label in heeding), spec.id
+        heeds = any("loader.dtype" in path.read_text(encoding="utf-8") for path in (folder / spec.id).glob("*.py"))
+        weighs = any(component.tooltip for component in spec.components) and spec.layout.kind != "builtin"
+        assert (spec.label in setting("compute.dtype").help) == (weighs and not heeds), spec.id
 
 
 def test_changed_settings_come_first_and_leave_the_others_alone() -> None:

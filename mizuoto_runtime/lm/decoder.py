@@ -68,8 +68,8 @@ class RmsNorm(nn.Module):
         return self.weight * normed.to(x.dtype)
 
 
-class Attention(nn.Module):
-    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says."""
+class HeadProjections(nn.Module):
+    """An attention's weights: from positions to normed, turned heads, and back."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -82,14 +82,32 @@ class Attention(nn.Module):
         self.q_norm = RmsNorm(config.head_dim, config.norm_eps)
         self.k_norm = RmsNorm(config.head_dim, config.norm_eps)
 
-    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
-        queries = rope.turn(self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim)))
-        keys = rope.turn(self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim)))
-        values = self.v_proj(x).view(-1, new, self.kv_heads, self.head_dim)
-        all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
-        mixed = self._mixed(queries, all_keys, all_values, mask)
+    def queries(self, x: Tensor, new: int, rope: Rope) -> Tensor:
+        """(rows · new, width) → (rows, new, heads, head_dim)."""
+        return rope.turn(self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim)))
+
+    def keys(self, x: Tensor, new: int, rope: Rope) -> Tensor:
+        """(rows · new, width) → (rows, new, key heads, head_dim)."""
+        return rope.turn(self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim)))
+
+    def values(self, x: Tensor, new: int) -> Tensor:
+        """(rows · new, width) → (rows, new, key heads, head_dim)."""
+        values: Tensor = self.v_proj(x).view(-1, new, self.kv_heads, self.head_dim)
+        return values
+
+    def output(self, mixed: Tensor) -> Tensor:
+        """(rows, new, heads, head_dim) → (rows · new, width)."""
         projected: Tensor = self.o_proj(mixed.reshape(-1, self.heads * self.head_dim))
         return projected
+
+
+class Attention(HeadProjections):
+    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says."""
+
+    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+        queries, keys, values = self.queries(x, new, rope), self.keys(x, new, rope), self.values(x, new)
+        all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
+        return self.output(self._mixed(queries, all_keys, all_values, mask))
 
     def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """queries: (rows, new, heads, head_dim); the result too."""

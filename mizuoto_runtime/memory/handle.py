@@ -1,4 +1,4 @@
-"""A handle on one component's weights: how they are divided, what they weigh, where they are.
+"""A handle on one component's weights: where they are.
 
 Off the device everything hangs in RAM. Whole: every unit is resident, and no call goes through a gate. Partial: the
 fixed part and the resident units are on the device, the other units stream.
@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Kind, ModelRef
 from .allotment import Allotment
-from .calibration import fingerprint
+from .component import Component
 from .device import Device
 from .gates import StreamedUnit
-from .plan import UnitCost, minimum_bytes
-from .residence import Residence, opaque_bytes
-from .units import Division, Mark, can_gather, divide
-from .usage import EXPECTED_RUNS, Usage
+from .residence import Residence
+from .units import Mark
 
 if TYPE_CHECKING:
     from torch import nn
 
     from .current import RunningPhase
     from .pinning import Pins
-
-MARKS = ("fixed", *EXPECTED_RUNS)
-
 
 @dataclass(frozen=True)
 class Pass:
@@ -51,42 +46,29 @@ class Cap:
     budget_bytes: int | None = None
 
 
-class ModelHandle:
-    """One component of a loaded model.
+class ModelHandle(Component):
+    """One component of a loaded model, and where it is.
 
-    model: which one, once that is known. last_used: the manager's clock. version: changes with the costs. allotment:
-    what it was given, while it has all of that; placement: another number whenever that changed, and weights may have
-    moved; allotted_bytes: its weights in that, also if placing them failed. gave_up_for: those for which it gave memory
-    up since it was last whole. usage: how often its units run. stays: whether a submodule never leaves the CPU. entry:
+    model: which one, once that is known. last_used: the manager's clock. allotment: what it was given, while it has all
+    of that; placement: another number whenever that changed, and weights may have moved; allotted_bytes: its weights in
+    that, also if placing them failed. gave_up_for: those for which it gave memory up since it was last whole. entry:
     what the application around knows it by, gone when it is.
     """
 
     def __init__(
         self, name: str, module: nn.Module, kind: Kind, *, stays: Callable[[nn.Module], bool] = lambda module: False
     ) -> None:
-        self.name = name
-        self.module = module
-        self.kind = kind
+        super().__init__(name, module, kind, stays=stays)
         self.model: ModelRef | None = None
         self.last_used = 0
-        self.version = 0
         self.placement = 0
         self._allotment: Allotment | None = None
         self.allotted_bytes = 0
         self.cap: Cap | None = None
-        self.usage = Usage()
         self.gave_up_for = ""
         self.entry: object = None
         self.lock = threading.RLock()
-        self.marks: dict[nn.Module, Mark] = {}
         self.residence: Residence | None = None
-        self._stays = stays
-        self._division: Division | None = None
-        self._costs: list[UnitCost] | None = None
-        self._fingerprint: str | None = None
-        self._sizes: tuple[int, int] | None = None
-        self._known_bytes = 0
-        self._owning: frozenset[int] | None = None
         self._users: set[RunningPhase] = set()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -129,43 +111,6 @@ class ModelHandle:
         return "cpu" if residence is None else residence.device.name
 
     @property
-    def division(self) -> Division:
-        """The weights divided into what is fixed and what streams."""
-        if self._division is None:
-            self._division = divide(self.module, self.marks, self._stays)
-        return self._division
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes that are on the device whenever the handle is."""
-        return self._measured()[0]
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells apart components whose layers, shapes or dtypes differ."""
-        if self._fingerprint is None:
-            self._fingerprint = fingerprint(self.module)
-        return self._fingerprint
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all weights that can be placed."""
-        return self._measured()[1]
-
-    @property
-    def known_bytes(self) -> int:
-        """`size_bytes` as it was when the weights were last divided: for reports, which mustn't divide them."""
-        return self._known_bytes
-
-    def _measured(self) -> tuple[int, int]:
-        if self._sizes is None:
-            division = self.division
-            fixed = division.fixed.size_bytes + division.buffers.size_bytes + opaque_bytes(division.opaque)
-            self._sizes = fixed, fixed + sum(unit.group.size_bytes for unit in division.units)
-            self._known_bytes = self._sizes[1]
-        return self._sizes
-
-    @property
     def loaded_bytes(self) -> int:
         """Bytes of weights that are on the device."""
         residence = self.residence
@@ -205,23 +150,6 @@ class ModelHandle:
         gates = self.residence.gates().values()
         return all(not isinstance(gate, StreamedUnit) or self.residence.pins.holds(gate.host) for gate in gates)
 
-    def costs(self) -> list[UnitCost]:
-        """The units for the planner, with how often each ran in its last request, else what its mark makes expect."""
-        units = self.division.units
-        if self._costs is None:
-            self._costs = [self.usage.cost(unit) for unit in units]
-        return self._costs
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Names of the units in the order in which they ran in a phase, once that is known."""
-        names = {unit.name for unit in self.division.units}
-        return tuple(name for name in self.usage.order if name in names)
-
-    def minimum_bytes(self, slots: int) -> int:
-        """The least with which the handle works alone (U6)."""
-        return self.fixed_bytes + minimum_bytes(self.costs(), slots)
-
     def limit_bytes(self, budget_bytes: int) -> int:
         """The most that the handle may hold of a phase's budget: all that it weighs, unless it ran out of memory.
 
@@ -237,36 +165,18 @@ class ModelHandle:
         return min(limit, self.size_bytes)
 
     def mark(self, module: nn.Module, mark: Mark) -> None:
-        """Say how a submodule may be placed (U4).
-
-        `fixed` never streams, `hot` stays first, `cold` streams first; `gather`, for an embedding that is only ever
-        indexed: where room is short its rows are looked up in RAM.
-        """
-        if mark not in MARKS:
-            raise ValueError(f"mark {mark!r} is unknown; known: {', '.join(MARKS)}")
-        if all(module is not known for known in self.module.modules()):
-            raise ValueError(f"{type(module).__name__} isn't a part of component {self.name!r}")
-        if mark == "gather" and not can_gather(module):
-            raise ValueError(
-                f"{type(module).__name__} isn't an nn.Embedding without max_norm; only rows can be gathered"
-            )
         with self.lock:
             self._require_idle("mark its parts")
-            self._forget_division()
-            self.marks[module] = mark
+            super().mark(module, mark)
 
     def replace(self, module: nn.Module) -> None:
-        """Put other weights in the component's place (H4); marks go with the old ones.
-
-        The same module again: its weights were changed in a way that torch doesn't count, as through `weight.data`.
-        """
         with self.lock:
             self._require_idle("replace its weights")
-            self._forget_division(rewritten=True)
-            if module is not self.module:
-                self.module = module
-                self.marks.clear()
-                self.usage = Usage()
+            super().replace(module)
+
+    def renew(self) -> None:
+        with self.lock:
+            super().renew()
 
     def begin(self, device: Device, pins: Pins) -> Residence:
         """The residence on `device`; a new one if the handle was elsewhere."""
@@ -277,16 +187,6 @@ class ModelHandle:
             if self.residence is None:
                 self.residence = Residence(self.division, device, pins)
             return self.residence
-
-    def renew(self) -> None:
-        """Divide the weights anew if the module has gained or lost some; before they are placed anew."""
-        with self.lock:
-            if self._division is not None and not self._division.is_current():
-                self._forget_division()
-
-    def shares(self, other: ModelHandle) -> bool:
-        """Whether some module's weights belong to both."""
-        return not self._owners().isdisjoint(other._owners())
 
     def come_home(self) -> None:
         """Leave the device, and hang every weight in RAM, for another handle that shares some of them."""
@@ -386,30 +286,10 @@ class ModelHandle:
         if self.usage.learn(self.residence.gates(), self.residence.trace):
             self._changed()
 
-    def _changed(self) -> None:
-        self._costs = self._sizes = self._fingerprint = None
-        self.version += 1
-
-    def _owners(self) -> frozenset[int]:
-        """The modules that have weights of their own, by identity."""
-        if self._owning is None:
-            self._owning = frozenset(id(part) for part in self.module.modules() if part._parameters or part._buffers)
-        return self._owning
-
     def _forget_division(self, *, rewritten: bool = False) -> None:
-        """Leave, and hang every weight in RAM, also where placeholders hung; divided anew when next needed."""
         self.unload(rewritten=rewritten)
-        if self._division is not None:
-            for group in self._division.groups:
-                group.restore()
-        self._division = self._owning = None
-        self._changed()
+        super()._forget_division(rewritten=rewritten)
 
     def _require_idle(self, what: str) -> None:
         if self.busy:
             raise RuntimeError(f"component {self.name!r} is in use; {what} between phases")
-
-
-def slots_of(handles: Sequence[ModelHandle], side_streams: int) -> int:
-    """Copies held at once: one where nothing is copied ahead (S4)."""
-    return side_streams + 1 if any(handle.kind == "oneshot" for handle in handles) else 1

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from . import current
 from .allotment import Allotment, allot, least_bytes
 from .calibration import Calibration
+from .component import slots_of
 from .copies import copies_for
 from .current import RunningPhase
 from .device import Device, DeviceService
-from .handle import Cap, ModelHandle, slots_of
+from .handle import Cap, ModelHandle
 from .host import ALL, Host
 from .host_memory import HostMemory
 from .placing import Placement, place

@@ -33,12 +33,16 @@ TILES = "decoding in tiles"
 
 @dataclass(frozen=True)
 class F5TtsModel:
-    """An open model. vocoder: None for models of BigVGAN's mel spectrograms."""
+    """An open model. vocoder: None for models of BigVGAN's mel spectrograms.
+
+    dtype: what the transformer computes in at the user's wish, "" for as stored.
+    """
 
     architecture: Architecture
     vocabulary: Vocabulary
     transformer: ModelHandle
     vocoder: ModelHandle | None
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,14 @@ class Mel:
 def load(files: ModelFiles, loader: Loader) -> F5TtsModel:
     """Open the model at `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
-    loaded = load_modules(files.path)
+    loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
     network = loaded.network
     transformer = loader.handle("transformer", network)
     transformer.mark(network.text.tokens, "gather")
     for unit in network.once():
         transformer.mark(unit, "cold")
     vocoder = loader.handle("vocoder", loaded.vocoder) if loaded.vocoder else None
-    return F5TtsModel(loaded.architecture, loaded.vocabulary, transformer, vocoder)
+    return F5TtsModel(loaded.architecture, loaded.vocabulary, transformer, vocoder, loader.dtype)
 
 
 def reference(ctx: PhaseContext, model: F5TtsModel, *, reference: Audio, reference_text: str | None) -> Voice:
@@ -171,6 +175,8 @@ class _Sampler:
     def __init__(self, ctx: PhaseContext, model: F5TtsModel, how: Sampling, pieces: int) -> None:
         self._ctx, self._model, self._how = ctx, model, how
         self._done, self._total = 0, pieces * how.nfe_step
+        if model.dtype:
+            ctx.applied["dtype"] = model.dtype
 
     def make(self, condition: Tensor, ids: Sequence[int], frames: int, kept: Tensor | None = None) -> Tensor:
         """(frames, bands) float32, the condition's frames included. kept: see `batch_of`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from mizuoto_runtime.engines.f5tts.sampler import PRUNED_OF_32, Sampling, batch_
 from mizuoto_runtime.engines.f5tts.spans import parse_durations, parse_spans
 from mizuoto_runtime.engines.f5tts.weights import Modules
 from mizuoto_runtime.errors import InputError
+from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
+from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Output
 from tests.engines.f5tts.conftest import audio
 
@@ -169,3 +172,15 @@ def test_a_row_is_longer_than_its_reference_and_its_tokens(modules: dict[str, Mo
     assert batch.frames.tolist() == [10, 21]
     assert batch.kept.sum(dim=1).tolist() == [9, 3]
     assert batch.ids.shape == (2, 20) and int(batch.ids[0, 4]) == -1
+
+
+@pytest.mark.parametrize("model", ["v1", "e2"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_request_may_choose_its_dtype(root: Path, model: str, dtype: str) -> None:
+    chosen, stored = (Session(resolve(given, {}), ModelLibrary([root])) for given in ({"compute.dtype": dtype}, {}))
+    output, plain = speak(chosen, model), speak(stored, model)
+    transformer = chosen.open(chosen.find("f5tts", model)).handles[0]
+    assert {weight.dtype for weight in transformer.module.parameters()} == {getattr(torch, dtype)}
+    assert (output.meta["applied"], plain.meta["applied"]) == ({"dtype": dtype}, {})
+    assert output.audio.samples.shape == plain.audio.samples.shape
+    assert torch.isfinite(output.audio.samples).all()
