@@ -26,7 +26,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mizuoto_runtime.engines.qwen3tts.codec_weights import Checkpoint
 from mizuoto_runtime.engines.qwen3tts.config import GenerationOptions, Qwen3TtsConfig, read_config
 from mizuoto_runtime.engines.qwen3tts.estimates import talker_bytes
 from mizuoto_runtime.engines.qwen3tts.generate import Writer
@@ -38,6 +37,7 @@ from mizuoto_runtime.lm.decoder import DecoderConfig
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import lay_out_in_blocks
 from mizuoto_runtime.seeds import generator
+from mizuoto_runtime.weights.checkpoint import Checkpoint
 from mizuoto_runtime.weights.pages import give_back_pages
 from tests.memory.live_bytes import LiveBytes
 

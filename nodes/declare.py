@@ -128,7 +128,7 @@ def _model_node(spec: EngineSpec) -> NodeDeclaration:
         role="model",
         label=f"{spec.label} Model",
         category=f"{CATEGORY}/{spec.label}",
-        description=f"Chooses a {spec.label} model. {spec.description}",
+        description=f"Chooses a model of {spec.label}. {spec.description}",
         inputs=(menu,),
         outputs=(_output("model", ref_type, f"The chosen model, for Speak or any {spec.label} node."),),
         engine=spec.id,

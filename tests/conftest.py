@@ -67,6 +67,7 @@ def tree() -> Tree:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ComfyUI base directory with the pack, the demo's voice, and tiny random models of the other engines."""
     from tests.golden.f5tts.checkpoint import install as place_f5tts
+    from tests.golden.omnivoice.checkpoint import install as place_omnivoice
     from tests.golden.qwen3tts.placed import place_models
     from tests.golden.voxcpm.checkpoint import install as place_voxcpm
 
@@ -75,6 +76,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place_models(folder)
     place_f5tts(folder)
     place_voxcpm(folder)
+    place_omnivoice(folder)
     return folder
 
 

@@ -75,13 +75,14 @@ def test_engines_say_what_is_installed_and_what_can_be_fetched(tmp_path: Path) -
     folder.mkdir(parents=True)
     (folder / "mine.onnx").write_bytes(b"listed, never opened")
     found = examined(tmp_path)
-    piper, qwen3tts, f5tts, voxcpm, dummy = found["engines"]
+    piper, qwen3tts, f5tts, voxcpm, omnivoice, dummy = found["engines"]
     assert (piper["id"], piper["installed"], piper["missing"]) == ("piper", ["mine"], [])
     assert "en_US-joe-medium" in piper["fetchable"]
     assert qwen3tts["installed"] == []
     assert "Qwen3-TTS-12Hz-0.6B-Base" in qwen3tts["fetchable"]
     assert (f5tts["installed"], f5tts["fetchable"]) == ([], [])
     assert (voxcpm["installed"], voxcpm["fetchable"]) == ([], [])
+    assert (omnivoice["installed"], omnivoice["fetchable"]) == ([], [])
     assert (dummy["installed"], dummy["fetchable"]) == (["tones"], [])
     assert found["model_folders"][0]["models"] == 1
 
@@ -141,7 +142,7 @@ def test_an_allocator_that_is_set_already_wins_and_is_reported(tmp_path: Path, m
 def test_the_text_shows_all_figures(tmp_path: Path) -> None:
     found = examined(tmp_path, compute__vram_mode="low", compute__oom_fallback="on")
     shown = text(found)
-    assert "compute.vram_mode               low               --setting" in shown
+    assert re.search(r"compute\.vram_mode +low +--setting", shown)
     assert "mode low, reserve 1,024 MB, limit all" in shown
     assert "page-locked: nothing (" in shown
     assert "out of memory: retry on, fallback on" in shown
@@ -190,5 +191,5 @@ def test_the_command_prints_what_the_text_says(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mizuoto_runtime", "doctor", *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "compute.device                  cpu               --device" in done.stdout
+    assert re.search(r"compute\.device +cpu +--device", done.stdout)
     assert str(tmp_path) in done.stdout

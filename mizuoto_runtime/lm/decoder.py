@@ -77,8 +77,9 @@ class RmsNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32:
             return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        normed = functional.rms_norm(x.float(), self.weight.shape, None, self.eps)
-        return self.weight * normed.to(x.dtype)
+        wide = x.float()
+        squares = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        return wide.mul_(squares.add_(self.eps).rsqrt_()).to(x.dtype).mul_(self.weight)
 
 
 class NoCache:
@@ -88,11 +89,8 @@ class NoCache:
         return keys, values
 
 
-class Attention(nn.Module):
-    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says.
-
-    kept: the positions whose outputs are wanted; None: all. Of causal layers that may be the last one.
-    """
+class HeadProjections(nn.Module):
+    """An attention's weights: from positions to normed, turned heads, and back. rope: None: they aren't turned."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -104,6 +102,36 @@ class Attention(nn.Module):
         self.o_proj = Linear(config.heads * config.head_dim, config.width, bias=bias)
         self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+
+    def queries(self, x: Tensor, new: int, rope: Rope | None) -> Tensor:
+        """(rows · new, width) → (rows, new, heads, head_dim)."""
+        queries: Tensor = self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim))
+        return queries if rope is None else rope.turn(queries)
+
+    def keys(self, x: Tensor, new: int, rope: Rope | None) -> Tensor:
+        """(rows · new, width) → (rows, new, key heads, head_dim)."""
+        keys: Tensor = self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim))
+        return keys if rope is None else rope.turn(keys)
+
+    def values(self, x: Tensor, new: int) -> Tensor:
+        """(rows · new, width) → (rows, new, key heads, head_dim)."""
+        values: Tensor = self.v_proj(x).view(-1, new, self.kv_heads, self.head_dim)
+        return values
+
+    def output(self, mixed: Tensor) -> Tensor:
+        """(rows, new, heads, head_dim) → (rows · new, width)."""
+        projected: Tensor = self.o_proj(mixed.reshape(-1, self.heads * self.head_dim))
+        return projected
+
+
+class Attention(HeadProjections):
+    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says.
+
+    kept: the positions whose outputs are wanted; None: all. Of causal layers that may be the last one.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config)
         self.causal = config.causal
 
     def forward(
@@ -116,17 +144,11 @@ class Attention(nn.Module):
         layer: int,
         kept: slice | None = None,
     ) -> Tensor:
-        asking = x if kept is None else picked(x, new, kept)
-        rows = len(x) // new
-        queries = self.q_norm(self.q_proj(asking).view(rows, -1, self.heads, self.head_dim))
-        keys = self.k_norm(self.k_proj(x).view(rows, new, self.kv_heads, self.head_dim))
-        values = self.v_proj(x).view(rows, new, self.kv_heads, self.head_dim)
-        if rope is not None:
-            queries, keys = (rope if kept is None else rope.of(kept)).turn(queries), rope.turn(keys)
+        asking, turn = (x, rope) if kept is None else (picked(x, new, kept), rope and rope.of(kept))
+        queries = self.queries(asking, len(asking) * new // len(x), turn)
+        keys, values = self.keys(x, new, rope), self.values(x, new)
         all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
-        mixed = self._mixed(queries, all_keys, all_values, mask)
-        projected: Tensor = self.o_proj(mixed.reshape(-1, self.heads * self.head_dim))
-        return projected
+        return self.output(self._mixed(queries, all_keys, all_values, mask))
 
     def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """queries: (rows, new, heads, head_dim); the result too."""
@@ -236,7 +258,7 @@ class Rope:
     def turn(self, x: Tensor) -> Tensor:
         """x: (rows, positions, heads, head_dim); the result is in its dtype."""
         wide = x.to(self.cos.dtype)
-        return torch.addcmul(wide * self.cos, wide.roll(self.half, -1), self.sin).to(x.dtype)
+        return (wide * self.cos).addcmul_(wide.roll(self.half, -1), self.sin).to(x.dtype)
 
 
 class RopeTable:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import reprlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,16 @@ class Entry:
 
     def number(self, key: str, default: float) -> float:
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if not _positive(value):
             raise self.error(key, f"is {reprlib.repr(value)}; a number above 0 is needed")
         return float(value)
+
+    def numbers(self, key: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        values = self.get(key, default)
+        good = isinstance(values, (list, tuple)) and 1 <= len(values) <= MAX_LAYERS
+        if not good or not all(_positive(value) for value in values):
+            raise self.error(key, f"is {reprlib.repr(values)}; 1 to {MAX_LAYERS} numbers above 0 are needed")
+        return tuple(float(value) for value in values)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.get(key, default)
@@ -98,3 +105,8 @@ class Entry:
         if value not in known:
             raise self.error(key, f"is {reprlib.repr(value)}; known: {', '.join(map(str, known))}")
         return value
+
+
+def _positive(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max  # type: ignore[operator]

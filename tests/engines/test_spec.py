@@ -72,7 +72,7 @@ def test_defaults_fill_in_and_unknown_options_are_refused() -> None:
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match="Known: dummy, f5tts, piper"):
+    with pytest.raises(UnknownName, match="Known: dummy, f5tts, omnivoice, piper"):
         engine_spec("pipe")
 
 

@@ -34,6 +34,12 @@ NODE_IDS = {
     "MizuotoVoxCPMGenerate",
     "MizuotoVoxCPMDecode",
     "MizuotoVoxCPMOptions",
+    "MizuotoOmniVoiceModel",
+    "MizuotoOmniVoiceVoice",
+    "MizuotoOmniVoiceDesignedVoice",
+    "MizuotoOmniVoiceGenerate",
+    "MizuotoOmniVoiceDecode",
+    "MizuotoOmniVoiceOptions",
     "MizuotoDummyModel",
     "MizuotoDummyTones",
     "MizuotoDummyOptions",
@@ -100,10 +106,10 @@ def test_speak_takes_every_engine(nodes: dict) -> None:
     speak = {item.id: item for item in nodes["MizuotoSpeak"].inputs}
     sounds = ["voice", "reference", "reference_text", "recording", "prompt", "prompt_text"]
     assert list(speak) == ["model", "text", "seed", *sounds, "options"]
-    engines = ("PIPER", "QWEN3TTS", "F5TTS", "VOXCPM", "DUMMY")
+    engines = ("PIPER", "QWEN3TTS", "F5TTS", "VOXCPM", "OMNIVOICE", "DUMMY")
     assert speak["model"].types == tuple(f"MIZUOTO_{engine}_MODEL" for engine in engines)
     assert speak["options"].types == tuple(f"MIZUOTO_{engine}_OPTIONS" for engine in engines)
-    assert speak["voice"].types == tuple(f"MIZUOTO_{engine}_VOICE" for engine in engines[:4])
+    assert speak["voice"].types == tuple(f"MIZUOTO_{engine}_VOICE" for engine in engines[:5])
     assert speak["voice"].optional and speak["options"].optional
 
 

@@ -1,7 +1,7 @@
 """Writes workflows/<name>.json and .jpg out of workflows/api/<name>.json, with ComfyUI's own editor.
 
-Names on the command line: only these. Qwen3-TTS, F5-TTS and VoxCPM are played by tiny random models, whose noise no
-picture shows.
+Names on the command line: only these. All engines but Piper are played by tiny random models, whose noise no picture
+shows.
 
 Run by hand when a workflow changes, inside .venv: python tests/workflows/record.py [name …]
 """
@@ -25,6 +25,7 @@ from devtools.client import ComfyClient  # noqa: E402
 from devtools.comfyui import ComfyServer, prepare_base  # noqa: E402
 from devtools.voice import place_voice  # noqa: E402
 from tests.golden.f5tts.checkpoint import install as install_f5tts  # noqa: E402
+from tests.golden.omnivoice.checkpoint import install as install_omnivoice  # noqa: E402
 from tests.golden.qwen3tts.placed import place_models  # noqa: E402
 from tests.golden.voxcpm.checkpoint import install as install_voxcpm  # noqa: E402
 
@@ -88,6 +89,15 @@ PLACES: dict[str, dict[str, Place]] = {
         "6": (1100, 130, 300, 110),
         "7": (1100, 290, 300, 300),
     },
+    "omnivoice_clone": {
+        "1": (0, 0, 300, 90),
+        "2": (0, 140, 300, 140),
+        "3": (340, 0, 300, 220),
+        "4": (680, 0, 340, 520),
+        "5": (1060, 0, 300, 160),
+        "6": (1060, 210, 300, 110),
+        "7": (1060, 370, 300, 300),
+    },
 }
 NOTES: dict[str, tuple[Place, str]] = {
     "piper_speak": (
@@ -133,6 +143,15 @@ NOTES: dict[str, tuple[Place, str]] = {
         "A model is a folder in `models/mizuoto/voxcpm`, with all files of `openbmb/VoxCPM2`. Clone only voices whose "
         "owners agree.\n\n"
         "Another text or seed runs **VoxCPM Generate** again, not **VoxCPM Voice**.",
+    ),
+    "omnivoice_clone": (
+        (0, 330, 640, 230),
+        "Choose a recording of 3 to 10 seconds, write down what is said in it, word for word, and a text in any of 646 "
+        "languages.\n\n"
+        "The model is a folder in `models/mizuoto/omnivoice`, with all files of `k2-fsa/OmniVoice`. Without a "
+        "recording, **OmniVoice Designed Voice** makes a voice from attributes.\n\n"
+        "Another text or seed runs **OmniVoice Generate** again, not **OmniVoice Voice**. Clone only voices whose "
+        "owners agree.",
     ),
 }
 
@@ -213,6 +232,7 @@ def main() -> None:
         place_models(base)
         install_f5tts(base)
         install_voxcpm(base)
+        install_omnivoice(base)
         with ComfyServer(tree, base) as server:
             client = ComfyClient(server.url)
             client.post_json("/settings", SETTINGS)

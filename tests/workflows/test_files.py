@@ -16,11 +16,11 @@ from tests.nodes import prompts
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = ROOT / "workflows"
 NAMES = sorted(path.stem for path in WORKFLOWS.glob("*.json"))
-RATES_HZ = {"piper": 22_050, "qwen3tts": 24_000, "f5tts": 24_000, "voxcpm": 48_000}
+RATES_HZ = {"piper": 22_050, "qwen3tts": 24_000, "f5tts": 24_000, "voxcpm": 48_000, "omnivoice": 24_000}
 
 
 def test_each_workflow_has_an_api_file_and_a_picture() -> None:
-    assert {name.partition("_")[0] for name in NAMES} == {"piper", "qwen3tts", "f5tts", "voxcpm"}
+    assert {name.partition("_")[0] for name in NAMES} == set(RATES_HZ)
     assert sorted(path.stem for path in (WORKFLOWS / "api").iterdir()) == NAMES
     assert sorted(path.stem for path in WORKFLOWS.glob("*.jpg")) == NAMES
     assert {path.suffix for path in WORKFLOWS.iterdir() if path.is_file()} == {".json", ".jpg"}

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ...audio.recording import first_audible, recording_batch
 from ...audio.resample import resample_hann
+from ...audio.silence import FULL_SCALE
 from ...errors import InputError
-from .silence import EDGE_DB, FULL_SCALE, prepared, tail_frames, to_pcm
+from .silence import EDGE_DB, prepared, tail_frames, to_pcm
 
 RATE_HZ = 24_000
 HOP = 256

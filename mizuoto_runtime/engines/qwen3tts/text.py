@@ -1,7 +1,4 @@
-"""Text → ids, as Qwen's tokenizer gives them: byte-level BPE from `vocab.json` and `merges.txt`.
-
-The pre-tokenizer's pattern and the normal form are those that transformers gives Qwen2Tokenizer.
-"""
+"""Text → ids, as Qwen's tokenizer gives them: byte-level BPE from `vocab.json` and `merges.txt`."""
 
 from __future__ import annotations
 
@@ -11,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, MissingDependency, ModelFileError
+from ...text.qwen import cut_as_qwen
 from ...weights.entries import Entry, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 ROLE_IDS = 3
 """Ids of `<|im_start|>`, the role, and the line break."""
 TAIL_IDS = 5
@@ -66,7 +60,7 @@ class TextTokenizer:
 def load_tokenizer(folder: Path) -> TextTokenizer:
     """The tokenizer of the model in `folder`. ModelFileError names the file that is missing or wrong."""
     try:
-        from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+        from tokenizers import AddedToken, Tokenizer, models
     except ImportError as error:
         raise MissingDependency("Qwen3-TTS needs the package tokenizers: pip install tokenizers") from error
     vocab, merges = folder / "vocab.json", folder / "merges.txt"
@@ -79,14 +73,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
     except Exception as error:  # the library raises plain ones
         raise ModelFileError(f"{vocab}: not the vocabulary of {merges.name} ({error}); download both again") from error
     _check_merges(tokenizer.get_vocab(with_added_tokens=False), merges, settings)
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), behavior="isolated", invert=False),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    cut_as_qwen(tokenizer)
     for token_id, entry in _added(settings):
         token = AddedToken(
             entry.text("content"),

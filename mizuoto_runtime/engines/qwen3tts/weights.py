@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from ...errors import ModelFileError
+from ...weights.checkpoint import Checkpoint
 from .codec_config import CodecConfig, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
-from .codec_weights import Checkpoint, load_codec, load_speaker_encoder
+from .codec_weights import load_codec, load_speaker_encoder
 from .config import Qwen3TtsConfig, read_config
 from .speaker_encoder import SpeakerEncoder
 from .talker import Talker

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mizuoto_runtime.audio.silence import Pcm
 from mizuoto_runtime.engines.f5tts.reference import prepare_reference, prepare_whole, restore_level
-from mizuoto_runtime.engines.f5tts.silence import Pcm, prepared, tail_frames, to_pcm
+from mizuoto_runtime.engines.f5tts.silence import prepared, tail_frames, to_pcm
 from mizuoto_runtime.errors import InputError
 from tests.engines.f5tts.recorded import GOLDEN, TOLERANCE, reference, shown, sound
 from tests.golden.f5tts import text_cases
@@ -117,7 +118,7 @@ def test_loudness_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     samples, rate_hz = sound(2)
     pcm = to_pcm(samples.numpy(), rate_hz)
     whole, _ = prepared(pcm)
-    monkeypatch.setattr("mizuoto_runtime.engines.f5tts.silence._BLOCK_FRAMES", 10_007)
+    monkeypatch.setattr("mizuoto_runtime.audio.silence._BLOCK_FRAMES", 10_007)
     assert np.array_equal(prepared(pcm)[0].samples, whole.samples)
 
 

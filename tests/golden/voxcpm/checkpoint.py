@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,11 +60,18 @@ def write_checkpoint(
     weights = make_weights(model["shapes"], model["seed"])
     if endless:
         weights["stop_head.weight"].zero_()
+        _last_gain(weights).mul_(0.1)
     vae = {key.removeprefix(VAE): value for key, value in weights.items() if key.startswith(VAE)}
     main = {key: value.to(dtype) for key, value in weights.items() if not key.startswith(VAE)}
     _save(main, folder / files["weights"], files["wrapped"])
     _save(vae, folder / files["vae"], files["wrapped"])
     return folder
+
+
+def _last_gain(weights: Mapping[str, Tensor]) -> Tensor:
+    """The gain of the VAE's last convolution, on which it depends how loud speech is."""
+    gains = [name for name in weights if re.fullmatch(re.escape(VAE) + r"decoder\.model\.\d+\.weight_g", name)]
+    return weights[max(gains, key=lambda name: int(name.split(".")[-2]))]
 
 
 def _save(weights: dict[str, Tensor], path: Path, wrapped: bool) -> None:

@@ -1,0 +1,120 @@
+"""A model's safetensors files, one or shards, and modules filled with their tensors: mapped and strict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ..errors import ModelFileError, ModelNotFound
+from .entries import Entry, read_json
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_LISTED = 4
+Rename = Callable[[str], str | None]
+"""A name in a checkpoint → ours; None: a weight that isn't used."""
+
+
+class Checkpoint:
+    """The safetensors files of `folder`. ModelNotFound if there are none; every other fault is a ModelFileError."""
+
+    def __init__(self, folder: Path) -> None:
+        single, index = folder / WEIGHTS, folder / INDEX
+        if single.is_file():
+            self.path = single
+            with _opened(single) as file:
+                self._files = dict.fromkeys(file.keys(), single)
+        elif index.is_file():
+            self.path = index
+            self._files = _shards(index)
+        else:
+            raise ModelNotFound(f"{folder}: has neither {WEIGHTS} nor {INDEX}; download the model again")
+
+    def check_prefixes(self, *prefixes: str) -> None:
+        """Refuse names that begin with none of `prefixes`."""
+        self._refuse([name for name in self._files if not name.startswith(prefixes)])
+
+    def dtype(self, prefix: str) -> torch.dtype:
+        """Of the first weight under `prefix`; ModelFileError if there is none."""
+        tensor = next((tensor for _, tensor in self._tensors(prefix)), None)
+        if tensor is None:
+            raise ModelFileError(f"{self.path}: holds no weights under {prefix!r}; is it another model's?")
+        return tensor.dtype
+
+    def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
+        """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
+        wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
+        found: dict[str, Tensor] = {}
+        unexpected = []
+        for name, tensor in self._tensors(prefix):
+            target = rename(name.removeprefix(prefix))
+            if target is None:
+                continue
+            if target not in wanted or target in found:
+                unexpected.append(name)
+                continue
+            self._check(name, tensor, wanted[target])
+            found[target] = tensor.to(dtype)
+        self._refuse(unexpected)
+        missing = wanted.keys() - found.keys()
+        if missing:
+            raise ModelFileError(
+                f"{self.path}: {len(missing)} weights under {prefix!r} are missing: {_listed(missing)}; "
+                "download the file again"
+            )
+        module.load_state_dict(found, strict=True, assign=True)
+        module.requires_grad_(False).eval()
+
+    def _check(self, name: str, tensor: Tensor, shape: torch.Size) -> None:
+        if tensor.shape != shape or not tensor.is_floating_point():
+            raise ModelFileError(
+                f"{self._files[name]}: the weight {name!r} is {list(tensor.shape)} {tensor.dtype}; by its config.json "
+                f"it is {list(shape)}. The two files belong to different models"
+            )
+
+    def _refuse(self, unexpected: list[str]) -> None:
+        if unexpected:
+            raise ModelFileError(f"{self.path}: unexpected weights: {_listed(unexpected)}; it is another model's")
+
+    def _tensors(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
+        names = [name for name in self._files if name.startswith(prefix)]
+        for path in dict.fromkeys(self._files[name] for name in names):
+            with _opened(path) as file:
+                there = set(file.keys())
+                for name in names:
+                    if self._files[name] != path:
+                        continue
+                    if name not in there:
+                        raise ModelFileError(f"{path}: lacks {name!r}, which {INDEX} says it holds; download it again")
+                    yield name, file.get_tensor(name)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
+
+
+def _shards(index: Path) -> dict[str, Path]:
+    places = Entry(read_json(index), str(index)).entry("weight_map").content
+    if not places:
+        raise ModelFileError(f"{index}: weight_map is empty; download the file again")
+    for name, shard in places.items():
+        if not isinstance(shard, str) or Path(shard).name != shard or not (index.parent / shard).is_file():
+            raise ModelFileError(f"{index}: {name!r} should be in {shard!r}, which isn't beside it; download it again")
+    return {name: index.parent / shard for name, shard in places.items()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
+    return ", ".join(map(repr, ordered[:MAX_LISTED])) + more
