@@ -11,7 +11,6 @@ written to a temporary folder, in the official layout. Loading is measured in a 
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.sections.load_one import reset_peak, resident_bytes, touch
 from mizuoto_runtime.engines.omnivoice.codec_estimates import decoder_bytes, encoder_bytes
 from mizuoto_runtime.engines.omnivoice.codec_weights import load_modules
 from tests.memory.live_bytes import LiveBytes
@@ -129,12 +129,13 @@ def print_peaks(runs: Runs, estimated_bytes: int) -> None:
 
 
 def print_loading(folder: Path) -> None:
-    """How much RAM loading takes at most, once all weights were read, beside what was loaded."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """How much RAM loading takes at most, once all weights were read, beside what was loaded. Linux only."""
+    reset_peak()
+    before = resident_bytes("VmHWM")
     _, encoder, decoder = load_modules(folder)
+    touch([encoder, decoder])
+    taken = resident_bytes("VmHWM") - before
     weights = [weight for module in (encoder, decoder) for weight in module.parameters()]
-    assert all(bool(weight.sum().isfinite()) for weight in weights)
-    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     loaded = sum(weight.nbytes for weight in weights)
     stored = (folder / "model.safetensors").stat().st_size
     print(

@@ -127,28 +127,16 @@ def parse_codec_config(content: object, *, source: str) -> CodecConfig:
         raise root.error("model_type", f"is {reprlib.repr(kind)}; {MODEL_TYPE!r} is needed")
     acoustic = root.entry("acoustic_model_config")
     acoustic.only("model_type", "dac", "dac")
-    downsampling = acoustic.sizes("downsampling_ratios", RATIOS)
-    upsampling = acoustic.sizes("upsampling_ratios", RATIOS)
-    hop, rate_hz = math.prod(downsampling), root.size("sample_rate", 24_000, high=MOST_RATE_HZ)
-    if math.prod(upsampling) != hop or hop > rate_hz:
-        raise acoustic.error(
-            "upsampling_ratios", f"and downsampling_ratios need the same product, of {rate_hz:,} at most"
-        )
-    decoder_channels = acoustic.size("decoder_hidden_size", 1024, high=MOST_CHANNELS)
-    encoder_channels = acoustic.size("encoder_hidden_size", 64, high=MOST_CHANNELS)
-    if decoder_channels % 2 ** len(upsampling):
-        raise acoustic.error("decoder_hidden_size", f"is {decoder_channels}; {len(upsampling)} stages can't halve it")
-    if encoder_channels << len(downsampling) > MOST_CHANNELS:
-        raise acoustic.error(
-            "encoder_hidden_size", f"is {encoder_channels}; {len(downsampling)} stages can't double it"
-        )
+    rate_hz = root.size("sample_rate", 24_000, high=MOST_RATE_HZ)
+    downsampling, upsampling = _ratios(acoustic, rate_hz)
+    hop = math.prod(downsampling)
     hubert = _hubert(root.entry("semantic_model_config"))
     quantizers, used = _quantizers(root, math.ceil(rate_hz / hop))
     semantic_rate_hz = root.size("semantic_sample_rate", 16_000, high=MOST_RATE_HZ)
     return CodecConfig(
-        encoder_channels=encoder_channels,
+        encoder_channels=_encoder_channels(acoustic, len(downsampling)),
         downsampling=downsampling,
-        decoder_channels=decoder_channels,
+        decoder_channels=_decoder_channels(acoustic, len(upsampling)),
         upsampling=upsampling,
         width=acoustic.size("hidden_size", 256),
         hubert=hubert,
@@ -161,6 +149,30 @@ def parse_codec_config(content: object, *, source: str) -> CodecConfig:
         semantic_rate_hz=semantic_rate_hz,
         thinning=max(1, int(hop / (rate_hz / semantic_rate_hz) / root.size("downsample_factor", 320))),
     )
+
+
+def _ratios(entry: Entry, rate_hz: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    downsampling, upsampling = entry.sizes("downsampling_ratios", RATIOS), entry.sizes("upsampling_ratios", RATIOS)
+    hop = math.prod(downsampling)
+    if math.prod(upsampling) != hop or hop > rate_hz:
+        raise entry.error("upsampling_ratios", f"and downsampling_ratios need the same product, of {rate_hz:,} at most")
+    if 1 in upsampling:
+        raise entry.error("upsampling_ratios", "holds a 1, which its layers can't compute; numbers above 1 are needed")
+    return downsampling, upsampling
+
+
+def _encoder_channels(entry: Entry, stages: int) -> int:
+    channels = entry.size("encoder_hidden_size", 64, high=MOST_CHANNELS)
+    if channels << stages > MOST_CHANNELS:
+        raise entry.error("encoder_hidden_size", f"is {channels}; {stages} stages can't double it")
+    return channels
+
+
+def _decoder_channels(entry: Entry, stages: int) -> int:
+    channels = entry.size("decoder_hidden_size", 1024, high=MOST_CHANNELS)
+    if channels % 2**stages:
+        raise entry.error("decoder_hidden_size", f"is {channels}; {stages} stages can't halve it")
+    return channels
 
 
 def _quantizers(root: Entry, frame_rate_hz: int) -> tuple[int, int]:

@@ -198,6 +198,7 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         ("", "acoustic_model_config", 3, "acoustic_model_config is 3; it must be an object"),
         ("acoustic_model_config", "model_type", "encodec", "known: dac"),
         ("acoustic_model_config", "upsampling_ratios", [8, 5, 4, 2], "need the same product"),
+        ("acoustic_model_config", "upsampling_ratios", [1, 40, 4, 2, 3], "numbers above 1 are needed"),
         ("acoustic_model_config", "downsampling_ratios", [1 << 20] * 500, "need the same product"),
         ("acoustic_model_config", "decoder_hidden_size", 48, "5 stages can't halve it"),
         ("acoustic_model_config", "encoder_hidden_size", 1 << 16, "5 stages can't double it"),
