@@ -69,11 +69,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.golden.f5tts.checkpoint import install as place_f5tts
     from tests.golden.omnivoice.checkpoint import install as place_omnivoice
     from tests.golden.qwen3tts.placed import place_models
+    from tests.golden.voxcpm.checkpoint import install as place_voxcpm
 
     folder = prepare_base(tmp_path_factory.mktemp("comfyui"))
     place_voice(folder)
     place_models(folder)
     place_f5tts(folder)
+    place_voxcpm(folder)
     place_omnivoice(folder)
     return folder
 

@@ -75,12 +75,13 @@ def test_engines_say_what_is_installed_and_what_can_be_fetched(tmp_path: Path) -
     folder.mkdir(parents=True)
     (folder / "mine.onnx").write_bytes(b"listed, never opened")
     found = examined(tmp_path)
-    piper, qwen3tts, f5tts, omnivoice, dummy = found["engines"]
+    piper, qwen3tts, f5tts, voxcpm, omnivoice, dummy = found["engines"]
     assert (piper["id"], piper["installed"], piper["missing"]) == ("piper", ["mine"], [])
     assert "en_US-joe-medium" in piper["fetchable"]
     assert qwen3tts["installed"] == []
     assert "Qwen3-TTS-12Hz-0.6B-Base" in qwen3tts["fetchable"]
     assert (f5tts["installed"], f5tts["fetchable"]) == ([], [])
+    assert (voxcpm["installed"], voxcpm["fetchable"]) == ([], [])
     assert (omnivoice["installed"], omnivoice["fetchable"]) == ([], [])
     assert (dummy["installed"], dummy["fetchable"]) == (["tones"], [])
     assert found["model_folders"][0]["models"] == 1

@@ -9,7 +9,7 @@ from types import ModuleType
 from ..errors import UnknownName
 from .spec import EngineSpec
 
-ENGINES = ("piper", "qwen3tts", "f5tts", "omnivoice", "dummy")
+ENGINES = ("piper", "qwen3tts", "f5tts", "voxcpm", "omnivoice", "dummy")
 
 
 class Engines:

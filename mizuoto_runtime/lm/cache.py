@@ -57,9 +57,9 @@ class KvCache(Protocol):
         """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, finished sequences)."""
 
 
-def new_cache(kind: CacheKind, layers: int) -> KvCache:
-    """An empty cache of that kind for a model of `layers` layers."""
-    return DynamicCache(layers) if kind == "dynamic" else BufferCache(layers)
+def new_cache(kind: CacheKind, layers: int, first_positions: int = FIRST_POSITIONS) -> KvCache:
+    """An empty cache of that kind for a model of `layers` layers. first_positions: see `BufferCache`."""
+    return DynamicCache(layers) if kind == "dynamic" else BufferCache(layers, first_positions)
 
 
 def position_bytes(kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:

@@ -1,8 +1,11 @@
-"""A decoder-only transformer of the Qwen3 kind: grouped-query attention with normed queries and keys, gated MLP.
+"""Transformer layers of the Llama kind: grouped-query attention, rotary positions, gated MLP.
+
+Qwen3 norms queries and keys too; MiniCPM4 scales residuals and positions (μP, LongRoPE).
 
 Arithmetic: RMSNorm (Zhang, Sennrich, https://arxiv.org/abs/1910.07467) and rotary angles in float32, then cast; rotary
 position embedding over halves (Su et al., https://arxiv.org/abs/2104.09864); SwiGLU (Shazeer,
-https://arxiv.org/abs/2002.05202); grouped queries (Ainslie et al., https://arxiv.org/abs/2305.13245).
+https://arxiv.org/abs/2002.05202); grouped queries (Ainslie et al., https://arxiv.org/abs/2305.13245); factors of rotary
+frequencies (LongRoPE, Ding et al., https://arxiv.org/abs/2402.13753).
 """
 
 from __future__ import annotations
@@ -29,7 +32,12 @@ ACTIVATIONS: dict[str, Activation] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """Sizes of a decoder. windows: for each layer how many positions it sees, its own included; 0: all."""
+    """Sizes of a decoder. windows: for each layer how many positions it sees, its own included; 0: all.
+
+    rope_factors: what each rotary frequency is divided by; none: 1. rope_scale: what cosines and sines are multiplied
+    with. residual_scale: what each layer's attention and MLP add is multiplied with. causal: False: every position sees
+    all.
+    """
 
     width: int
     inner: int
@@ -42,6 +50,11 @@ class DecoderConfig:
     activation: str = "silu"
     attention_bias: bool = False
     windows: tuple[int, ...] = ()
+    qk_norm: bool = True
+    rope_factors: tuple[float, ...] = ()
+    rope_scale: float = 1.0
+    residual_scale: float = 1.0
+    causal: bool = True
 
     def window(self, layer: int) -> int:
         return self.windows[layer] if self.windows else 0
@@ -69,8 +82,15 @@ class RmsNorm(nn.Module):
         return wide.mul_(squares.add_(self.eps).rsqrt_()).to(x.dtype).mul_(self.weight)
 
 
+class NoCache:
+    """Keeps nothing: positions see each other only."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+
 class HeadProjections(nn.Module):
-    """An attention's weights: from positions to normed, turned heads, and back."""
+    """An attention's weights: from positions to normed, turned heads, and back. rope: None: they aren't turned."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -80,16 +100,18 @@ class HeadProjections(nn.Module):
         self.k_proj = Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
         self.v_proj = Linear(config.width, config.kv_heads * config.head_dim, bias=bias)
         self.o_proj = Linear(config.heads * config.head_dim, config.width, bias=bias)
-        self.q_norm = RmsNorm(config.head_dim, config.norm_eps)
-        self.k_norm = RmsNorm(config.head_dim, config.norm_eps)
+        self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
 
-    def queries(self, x: Tensor, new: int, rope: Rope) -> Tensor:
+    def queries(self, x: Tensor, new: int, rope: Rope | None) -> Tensor:
         """(rows · new, width) → (rows, new, heads, head_dim)."""
-        return rope.turn(self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim)))
+        queries: Tensor = self.q_norm(self.q_proj(x).view(-1, new, self.heads, self.head_dim))
+        return queries if rope is None else rope.turn(queries)
 
-    def keys(self, x: Tensor, new: int, rope: Rope) -> Tensor:
+    def keys(self, x: Tensor, new: int, rope: Rope | None) -> Tensor:
         """(rows · new, width) → (rows, new, key heads, head_dim)."""
-        return rope.turn(self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim)))
+        keys: Tensor = self.k_norm(self.k_proj(x).view(-1, new, self.kv_heads, self.head_dim))
+        return keys if rope is None else rope.turn(keys)
 
     def values(self, x: Tensor, new: int) -> Tensor:
         """(rows · new, width) → (rows, new, key heads, head_dim)."""
@@ -103,10 +125,28 @@ class HeadProjections(nn.Module):
 
 
 class Attention(HeadProjections):
-    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says."""
+    """(rows · new, width) → the same; new positions see those of the cache and each other as `mask` says.
 
-    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
-        queries, keys, values = self.queries(x, new, rope), self.keys(x, new, rope), self.values(x, new)
+    kept: the positions whose outputs are wanted; None: all. Of causal layers that may be the last one.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config)
+        self.causal = config.causal
+
+    def forward(
+        self,
+        x: Tensor,
+        new: int,
+        rope: Rope | None,
+        mask: Tensor | None,
+        cache: KeyStore,
+        layer: int,
+        kept: slice | None = None,
+    ) -> Tensor:
+        asking, turn = (x, rope) if kept is None else (picked(x, new, kept), rope and rope.of(kept))
+        queries = self.queries(asking, len(asking) * new // len(x), turn)
+        keys, values = self.keys(x, new, rope), self.values(x, new)
         all_keys, all_values = cache.append(layer, keys.transpose(1, 2), values.transpose(1, 2))
         return self.output(self._mixed(queries, all_keys, all_values, mask))
 
@@ -121,7 +161,7 @@ class Attention(HeadProjections):
             keys,
             values,
             attn_mask=mask,
-            is_causal=mask is None,
+            is_causal=mask is None and self.causal,
             enable_gqa=self.heads != self.kv_heads,
         )
         return mixed.transpose(1, 2)
@@ -147,16 +187,32 @@ class DecoderLayer(nn.Module):
         self.self_attn = Attention(config)
         self.post_attention_layernorm = RmsNorm(config.width, config.norm_eps)
         self.mlp = Mlp(config)
+        self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, new: int, rope: Rope, mask: Tensor | None, cache: KeyStore, layer: int) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        new: int,
+        rope: Rope | None,
+        mask: Tensor | None,
+        cache: KeyStore,
+        layer: int,
+        kept: slice | None = None,
+    ) -> Tensor:
         """x: (rows · new, width), two dimensions, in which a linear layer is one operation."""
-        x = x + self.self_attn(self.input_layernorm(x), new, rope, mask, cache, layer)
-        added: Tensor = self.mlp(self.post_attention_layernorm(x))
-        return x + added
+        mixed = self.self_attn(self.input_layernorm(x), new, rope, mask, cache, layer, kept)
+        x = self._sum(x if kept is None else picked(x, new, kept), mixed)
+        return self._sum(x, self.mlp(self.post_attention_layernorm(x)))
+
+    def _sum(self, x: Tensor, added: Tensor) -> Tensor:
+        return x + added if self.residual_scale == 1 else x + added * self.residual_scale
 
 
 class Decoder(nn.Module):
-    """Embeddings of new positions (rows, new, width) → their hidden states, after the final norm."""
+    """Embeddings of new positions (rows, new, width) → their hidden states, after the final norm.
+
+    rope: None if positions aren't told apart. kept: see `Attention`; of the others nothing is given.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -164,19 +220,28 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = RmsNorm(config.width, config.norm_eps)
 
-    def forward(self, x: Tensor, rope: Rope, masks: Masks, cache: KeyStore) -> Tensor:
-        shape, new = x.shape, x.shape[1]
+    def forward(
+        self, x: Tensor, rope: Rope | None, masks: Masks, cache: KeyStore, kept: slice | None = None
+    ) -> Tensor:
+        rows, new, width = x.shape
         x = x.flatten(0, 1)
+        last = self.config.layers - 1
         for index, layer in enumerate(self.layers):
-            x = layer(x, new, rope, masks.of(self.config.window(index)), cache, index)
+            mask = masks.of(self.config.window(index))
+            x = layer(x, new, rope, mask, cache, index, kept if index == last else None)
         normed: Tensor = self.norm(x)
-        return normed.view(shape)
+        return normed.view(rows, -1, width)
+
+
+def picked(x: Tensor, new: int, kept: slice) -> Tensor:
+    """(rows · new, width) → (rows · kept positions, width)."""
+    return x.view(len(x) // new, new, -1)[:, kept].flatten(0, 1)
 
 
 class Rope:
     """The rotation of some positions.
 
-    cos, sin: (rows or 1, positions, 1, head_dim), in the model's dtype; the first half of the sines is negative.
+    cos, sin: (rows or 1, positions, 1, head_dim), in the dtype to compute in; the first half of the sines is negative.
     """
 
     __slots__ = ("cos", "half", "sin")
@@ -186,21 +251,35 @@ class Rope:
         self.sin = sin
         self.half = cos.shape[-1] // 2
 
+    def of(self, kept: slice) -> Rope:
+        """Of some of these positions."""
+        return Rope(self.cos[:, kept], self.sin[:, kept])
+
     def turn(self, x: Tensor) -> Tensor:
-        """x: (rows, positions, heads, head_dim)."""
-        return (x * self.cos).addcmul_(x.roll(self.half, -1), self.sin)
+        """x: (rows, positions, heads, head_dim); the result is in its dtype."""
+        wide = x.to(self.cos.dtype)
+        return (wide * self.cos).addcmul_(wide.roll(self.half, -1), self.sin).to(x.dtype)
 
 
 class RopeTable:
-    """Rotations by position, computed once for every 256 positions that are asked for."""
+    """Rotations by position, computed once for every 256 positions that are asked for.
+
+    dtype: what they are rounded to. wide: whether they are float32 nevertheless, so that products are.
+    """
 
     STEP_POSITIONS = 256
 
-    def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device, *, wide: bool = False
+    ) -> None:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
         self._frequencies = (1.0 / (config.rope_theta**half)).to(device)
+        factors = torch.tensor(config.rope_factors, dtype=torch.float32, device=device)
+        self._narrow = 1.0 / factors if config.rope_factors else None
+        self._scale = config.rope_scale
         self._dtype = dtype
-        self._cos = self._sin = torch.empty(0, config.head_dim, dtype=dtype, device=device)
+        self._held = torch.float32 if wide else dtype
+        self._cos = self._sin = torch.empty(0, config.head_dim, dtype=self._held, device=device)
 
     def span(self, start: int, end: int) -> Rope:
         """Of the positions from `start` up to `end`, the same ones in every row."""
@@ -217,10 +296,13 @@ class RopeTable:
             return
         room = -(-end // self.STEP_POSITIONS) * self.STEP_POSITIONS
         positions = torch.arange(room, device=self._frequencies.device).float()
-        angles = torch.outer(positions, self._frequencies)
-        sines = angles.sin()
-        self._cos = angles.cos().repeat(1, 2).to(self._dtype)
-        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype)
+        if self._narrow is None:
+            angles = torch.outer(positions, self._frequencies)
+        else:
+            angles = torch.outer(positions, self._narrow) * self._frequencies
+        sines = angles.sin() * self._scale
+        self._cos = (angles.cos() * self._scale).repeat(1, 2).to(self._dtype).to(self._held)
+        self._sin = torch.cat((-sines, sines), dim=1).to(self._dtype).to(self._held)
 
 
 @dataclass

@@ -15,16 +15,16 @@ MAX_SIZE = 1 << 20
 MAX_LAYERS = 512
 
 
-def read_entry(path: Path) -> Entry:
+def read_entry(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> Entry:
     """The JSON object in the file at `path`. Raises ModelFileError."""
-    return Entry(read_json(path), str(path))
+    return Entry(read_json(path, most_bytes=most_bytes), str(path))
 
 
-def read_json(path: Path) -> object:
-    """The decoded JSON file. Raises ModelFileError."""
+def read_json(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> object:
+    """The decoded JSON file. Raises ModelFileError, also if it is larger than `most_bytes`."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ModelFileError(f"{path}: larger than {MAX_CONFIG_BYTES:,} bytes, so not a model's settings")
+        if path.stat().st_size > most_bytes:
+            raise ModelFileError(f"{path}: larger than {most_bytes:,} bytes, so not a model's settings")
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error

@@ -29,6 +29,11 @@ NODE_IDS = {
     "MizuotoF5TTSEditSpeech",
     "MizuotoF5TTSVocoder",
     "MizuotoF5TTSOptions",
+    "MizuotoVoxCPMModel",
+    "MizuotoVoxCPMVoice",
+    "MizuotoVoxCPMGenerate",
+    "MizuotoVoxCPMDecode",
+    "MizuotoVoxCPMOptions",
     "MizuotoOmniVoiceModel",
     "MizuotoOmniVoiceVoice",
     "MizuotoOmniVoiceDesignedVoice",
@@ -99,11 +104,12 @@ def test_no_two_engines_share_a_socket_type(nodes: dict, specs: tuple) -> None:
 
 def test_speak_takes_every_engine(nodes: dict) -> None:
     speak = {item.id: item for item in nodes["MizuotoSpeak"].inputs}
-    assert list(speak) == ["model", "text", "seed", "voice", "reference", "reference_text", "recording", "options"]
-    engines = ("PIPER", "QWEN3TTS", "F5TTS", "OMNIVOICE", "DUMMY")
+    sounds = ["voice", "reference", "reference_text", "recording", "prompt", "prompt_text"]
+    assert list(speak) == ["model", "text", "seed", *sounds, "options"]
+    engines = ("PIPER", "QWEN3TTS", "F5TTS", "VOXCPM", "OMNIVOICE", "DUMMY")
     assert speak["model"].types == tuple(f"MIZUOTO_{engine}_MODEL" for engine in engines)
     assert speak["options"].types == tuple(f"MIZUOTO_{engine}_OPTIONS" for engine in engines)
-    assert speak["voice"].types == tuple(f"MIZUOTO_{engine}_VOICE" for engine in engines[:4])
+    assert speak["voice"].types == tuple(f"MIZUOTO_{engine}_VOICE" for engine in engines[:5])
     assert speak["voice"].optional and speak["options"].optional
 
 

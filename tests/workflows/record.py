@@ -27,6 +27,7 @@ from devtools.voice import place_voice  # noqa: E402
 from tests.golden.f5tts.checkpoint import install as install_f5tts  # noqa: E402
 from tests.golden.omnivoice.checkpoint import install as install_omnivoice  # noqa: E402
 from tests.golden.qwen3tts.placed import place_models  # noqa: E402
+from tests.golden.voxcpm.checkpoint import install as install_voxcpm  # noqa: E402
 
 WORKFLOWS = ROOT / "workflows"
 VIEWPORT = {"width": 1360, "height": 700}
@@ -79,6 +80,15 @@ PLACES: dict[str, dict[str, Place]] = {
         "6": (1060, 130, 300, 110),
         "7": (1060, 290, 300, 300),
     },
+    "voxcpm_clone": {
+        "1": (0, 0, 300, 90),
+        "2": (0, 140, 300, 140),
+        "3": (340, 0, 320, 260),
+        "4": (700, 0, 360, 520),
+        "5": (1100, 0, 300, 80),
+        "6": (1100, 130, 300, 110),
+        "7": (1100, 290, 300, 300),
+    },
     "omnivoice_clone": {
         "1": (0, 0, 300, 90),
         "2": (0, 140, 300, 140),
@@ -124,6 +134,15 @@ NOTES: dict[str, tuple[Place, str]] = {
         "A model is a folder with `model_*.safetensors` and `vocab.txt`, such as `F5TTS_v1_Base`, in "
         "`models/mizuoto/f5tts`. Beside it stands `vocos`, with `config.yaml` and `pytorch_model.bin`.\n\n"
         "Another text or seed runs **F5-TTS Sample** again, not **F5-TTS Reference**.",
+    ),
+    "voxcpm_clone": (
+        (0, 330, 660, 250),
+        "Choose a recording of 3 to 15 seconds and write a text. VoxCPM 2 follows the recording's sound; with a "
+        "`reference text`, word for word, the speech goes on from the recording. VoxCPM 1.5 and 0.5B need that "
+        "text.\n\n"
+        "A model is a folder in `models/mizuoto/voxcpm`, with all files of `openbmb/VoxCPM2`. Clone only voices whose "
+        "owners agree.\n\n"
+        "Another text or seed runs **VoxCPM Generate** again, not **VoxCPM Voice**.",
     ),
     "omnivoice_clone": (
         (0, 330, 640, 230),
@@ -212,6 +231,7 @@ def main() -> None:
         place_voice(base)
         place_models(base)
         install_f5tts(base)
+        install_voxcpm(base)
         install_omnivoice(base)
         with ComfyServer(tree, base) as server:
             client = ComfyClient(server.url)

@@ -16,7 +16,7 @@ from tests.nodes import prompts
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = ROOT / "workflows"
 NAMES = sorted(path.stem for path in WORKFLOWS.glob("*.json"))
-RATES_HZ = {"piper": 22_050, "qwen3tts": 24_000, "f5tts": 24_000, "omnivoice": 24_000}
+RATES_HZ = {"piper": 22_050, "qwen3tts": 24_000, "f5tts": 24_000, "voxcpm": 48_000, "omnivoice": 24_000}
 
 
 def test_each_workflow_has_an_api_file_and_a_picture() -> None:

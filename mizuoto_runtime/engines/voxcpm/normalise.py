@@ -1,0 +1,100 @@
+"""Numbers, dates and units spelled out, as upstream's text normaliser does it, with the libraries that it uses.
+
+Those are optional: wetext (Chinese and English grammars), inflect (digits that are left), regex (emoji). Where the
+English grammar fails, the text is normalised word by word, and a word on which it fails stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...errors import MissingDependency
+
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_MARKDOWN: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"```.*?```", re.DOTALL), ""),
+    (re.compile(r"`[^`]*`"), ""),
+    (re.compile(r"!\[[^\]]*\]\([^)]+\)"), ""),
+    (re.compile(r"\[([^\]]+)\]\([^)]+\)"), r"\1"),
+    (re.compile(r"^(\s*)-\s+", re.MULTILINE), r"\1"),
+    (re.compile(r"<[^>]+>"), ""),
+    (re.compile(r"^#{1,6}\s*", re.MULTILINE), ""),
+    (re.compile(r"\n\s*\n"), "\n"),
+)
+"""Code, pictures, links, lists, tags, headings, empty lines."""
+_EMOJI = r"\p{Emoji_Presentation}|\p{Emoji}\uFE0F"
+_PLAIN = str.maketrans({"\n": " ", "\t": " ", "“": '"', "”": '"'})
+_FORMULA = re.compile(r"[\d$%^*_+≥≤≠×÷?=]")
+_MINUS = re.compile(r"(?<=[a-zA-Z0-9])-(?=\d)")
+_SPOKEN = str.maketrans({"²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "<": "小于"})
+_BRACKETS = str.maketrans({"（": " ", "）": " ", "【": " ", "】": " ", "`": ""})
+_NUMBER = re.compile(r"\d+")
+_SPACES = re.compile(" {2,}")
+
+
+def normalise(text: str) -> str:
+    """The text as it is spoken. MissingDependency says what to install."""
+    chinese = _CHINESE.search(text) is not None
+    cleaned = _cleaned(text)
+    if not cleaned.strip():
+        return cleaned
+    return _chinese(cleaned) if chinese else _english(cleaned)
+
+
+def _cleaned(text: str) -> str:
+    for pattern, replacement in _MARKDOWN:
+        text = pattern.sub(replacement, text)
+    bare: str = _library("regex").sub(_EMOJI, "", text.strip())
+    return bare.translate(_PLAIN)
+
+
+def _chinese(text: str) -> str:
+    text = text.replace("=", "等于")
+    if _FORMULA.search(text):
+        text = _MINUS.sub(" - ", text)
+    spoken: str = _library("wetext").Normalizer(lang="zh", operator="tn", remove_erhua=True).normalize(text)
+    return _joined(spoken).translate(_SPOKEN).translate(_BRACKETS).replace("——", " ")
+
+
+def _joined(text: str) -> str:
+    """Without the spaces that don't stand between two signs of ASCII."""
+    kept = [
+        char
+        for index, char in enumerate(text)
+        if char != " " or (_is_sign(text[index + 1 : index + 2]) and _is_sign(text[index - 1]))
+    ]
+    return "".join(kept)
+
+
+def _is_sign(char: str) -> bool:
+    return bool(char) and char.isascii() and char != " "
+
+
+def _english(text: str) -> str:
+    grammar, numbers = _library("wetext").Normalizer(lang="en", operator="tn"), _library("inflect").engine()
+    text = _SPACES.sub(" ", text).strip(" ")
+    try:
+        spoken: str = grammar.normalize(text)
+    except AssertionError:
+        spoken = " ".join(_word(grammar, word) for word in text.split(" "))
+    return _NUMBER.sub(lambda found: str(numbers.number_to_words(found[0])), spoken)
+
+
+def _word(grammar: Any, word: str) -> str:
+    try:
+        spoken: str = grammar.normalize(word)
+    except AssertionError:
+        return word
+    return spoken
+
+
+def _library(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingDependency(
+            f"normalising a text needs the package {name}: pip install wetext inflect regex"
+        ) from error

@@ -1,0 +1,131 @@
+"""What upstream gave for tiny checkpoints of every generation: ids, lengths, latents and waves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mizuoto_runtime.engines.voxcpm import speech
+from mizuoto_runtime.engines.voxcpm.generate import Writer
+from mizuoto_runtime.engines.voxcpm.phases import Voice
+from mizuoto_runtime.engines.voxcpm.prompt import Prompt
+from mizuoto_runtime.engines.voxcpm.speech import Latents
+from mizuoto_runtime.engines.voxcpm.weights import Modules
+from mizuoto_runtime.session import Session
+from mizuoto_runtime.types import Artifact, Audio
+from tests.engines.voxcpm.conftest import GOLDEN, LATENT_TOLERANCE, WAVE_TOLERANCE, arrays, audio
+from tests.golden.voxcpm.cases import CASES, CONFIGS, TEXTS
+
+NUMBERS = range(len(CASES))
+SOUNDS = ("reference", "prompt")
+SOXR_TOLERANCE = 1e-3
+"""Of latents, where soxr resampled the recording; see the engine's NOTICE."""
+
+
+def inputs_of(case: dict[str, Any]) -> dict[str, object]:
+    """What the case gives to the phase `voice`."""
+    given: dict[str, object] = {name: audio(**case[name]) for name in SOUNDS if name in case}
+    return given | ({"prompt_text": case["prompt_text"]} if "prompt_text" in case else {})
+
+
+def options_of(case: dict[str, Any]) -> dict[str, object]:
+    others = ("model", "text", "prompt_text", *SOUNDS)
+    return {"retry_badcase": False} | {key: value for key, value in case.items() if key not in others}
+
+
+def encoded(number: int) -> list[Tensor]:
+    """What upstream encoded for the case, as (frames, latent), in its order: reference, prompt."""
+    named = [f"{number}.encoded{index}" for index in range(2)]
+    return [arrays()[name].T for name in named if name in arrays()]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ids_are_upstreams(modules: dict[str, Modules], name: str) -> None:
+    made = [modules[name].tokenizer.encode(text) for text in TEXTS]
+    assert made == GOLDEN["texts"][name]
+
+
+def test_the_texts_tell_the_two_ways_of_putting_a_space_before_apart() -> None:
+    assert GOLDEN["texts"]["v2"] != GOLDEN["texts"]["v2-varied"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_case_is_upstreams(session: Session, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """All phases: recordings, ids, every try's length, latents, the sound, and how many random numbers were drawn."""
+    case, recorded = CASES[number], GOLDEN["cases"][number]
+    files = session.find("voxcpm", case["model"])
+    inputs: dict[str, object] = {"text": case["text"]}
+    if given := inputs_of(case):
+        (voice,) = session.run_phase(files, "voice", given, {})
+        resampled = CONFIGS[case["model"]].get("architecture") == "voxcpm2" and any(
+            case[name]["rate_hz"] != 16_000 for name in SOUNDS if name in case
+        )
+        assert isinstance(voice.value, Voice)
+        _check_voice(voice.value, number, SOXR_TOLERANCE if resampled else LATENT_TOLERANCE)
+        inputs["voice"] = _upstreams_voice(voice, number) if resampled else voice
+    watched = _Watched(monkeypatch)
+    (latents,) = session.run_phase(files, "generate", inputs, options_of(case), seed=recorded["seed"])
+    assert isinstance(latents.value, Latents)
+    assert watched.ids == recorded["ids"]
+    context = len(latents.value.context)
+    assert [length + context for length in watched.lengths] == recorded["patches"]
+    assert watched.next_draw() == recorded["draw"]
+    expected = arrays()[f"{number}.latents"].T
+    assert expected.abs().max() > 1
+    assert (latents.value.frames - expected).abs().max() <= LATENT_TOLERANCE
+    (made,) = session.run_phase(files, "decode", {"latents": latents}, {})
+    assert isinstance(made.value, Audio)
+    wave = arrays()[f"{number}.wave"]
+    assert wave.abs().max() > 0.1
+    assert made.value.samples.shape == (1, recorded["samples"]) == (1, len(wave))
+    assert made.value.rate_hz == recorded["rate_hz"]
+    assert (made.value.samples[0] - wave).abs().max() <= WAVE_TOLERANCE
+
+
+def _check_voice(voice: Voice, number: int, tolerance: float) -> None:
+    made = [each for each in (voice.reference, voice.prompt) if each is not None]
+    for own, expected in zip(made, encoded(number), strict=True):
+        assert expected.abs().max() > 0.1
+        assert (own.flatten(0, 1) - expected).abs().max() <= tolerance
+
+
+def _upstreams_voice(voice: Artifact, number: int) -> Artifact:
+    """The voice with the latents that upstream encoded, where its resampling isn't ours to the last digit."""
+    own = voice.value
+    assert isinstance(own, Voice) and own.reference is not None and own.prompt is not None
+    reference, prompt = (each.reshape(-1, *own.prompt.shape[1:]) for each in encoded(number))
+    return replace(voice, value=Voice(reference=reference, prompt=prompt, prompt_text=own.prompt_text))
+
+
+class _Watched:
+    """What the phase `generate` begins with, and its tries."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ids: list[int] = []
+        self.writers: list[Writer] = []
+        watched = self
+
+        class Watching(Writer):
+            def __init__(self, *args: Any) -> None:
+                prompt = args[1]
+                assert isinstance(prompt, Prompt)
+                watched.ids = [id_ for part in prompt.parts() for id_ in _ids(part)]
+                watched.writers.append(self)
+                super().__init__(*args)
+
+        monkeypatch.setattr(speech, "Writer", Watching)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(writer.state.patches) for writer in self.writers]
+
+    def next_draw(self) -> float:
+        return float(torch.rand((), generator=self.writers[-1].rng))
+
+
+def _ids(part: Any) -> list[int]:
+    return [0] * len(part) if isinstance(part, Tensor) else list(part)
