@@ -285,7 +285,8 @@ def _open(url: str, start: int) -> http.client.HTTPResponse:
         error.close()
         if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return _open(url, 0)
-        raise FetchFailed(f"{url} can't be had: the server answers {error.code} {error.reason}") from error
+        advice = "try again later, or let the setting fetch.endpoint name another hub"
+        raise FetchFailed(f"{url} can't be had: the server answers {error.code} {error.reason}; {advice}") from error
     except (OSError, http.client.HTTPException) as error:
         raise _Interrupted(f"no connection ({error})") from error
     return answer

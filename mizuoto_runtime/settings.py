@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .addresses import HUGGING_FACE, checked_endpoint
 from .config import named_config, read_config, usual_config
-from .engines.registry import ENGINES
+from .engines.registry import ENGINES, engine_spec
 from .errors import InputError, UnknownName
 
 ENVIRONMENT_PREFIX = "MIZUOTO_"
@@ -230,7 +230,7 @@ SETTINGS = (
     *(
         Setting(
             name=f"engines.{engine}.pinned_models",
-            label=f"Pinned models of {engine}",
+            label=f"Pinned {engine_spec(engine).label} models",
             default=(),
             help="models, by name and with commas between, that give way last",
         )

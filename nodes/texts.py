@@ -29,8 +29,8 @@ class Words:
 ENGLISH = Words(
     inputs="Inputs",
     outputs="Outputs",
-    input_head=("Input", "Type", "Default", "Range", "What it does"),
-    output_head=("Output", "Type", "What it is"),
+    input_head=("Input", "What it does", "Type", "Default", "Range"),
+    output_head=("Output", "What it is", "Type"),
     kinds={
         "model": "menu",
         "seed": "whole number",
@@ -48,8 +48,8 @@ ENGLISH = Words(
 CHINESE = Words(
     inputs="输入",
     outputs="输出",
-    input_head=("输入", "类型", "默认值", "范围", "作用"),
-    output_head=("输出", "类型", "内容"),
+    input_head=("输入", "作用", "类型", "默认值", "范围"),
+    output_head=("输出", "内容", "类型"),
     kinds={
         "model": "菜单",
         "seed": "整数",
@@ -97,14 +97,17 @@ def setting_texts(settings: Iterable[Setting]) -> dict[str, object]:
 
 
 def input_table(node: NodeDeclaration, texts: Mapping[str, dict[str, str]], words: Words) -> list[str]:
-    """The rows of the help page's table of inputs. `texts`: name and tooltip of each, from the locale."""
+    """The rows of the help page's table of inputs. `texts`: name and tooltip of each, from the locale.
+
+    What it does comes second: a help panel shows two columns, and the others when it is widened.
+    """
     rows = [
         (
             texts[item.id]["name"],
+            _plain(texts[item.id]["tooltip"]),
             _kind(item, words),
             _default(item),
             _range(item, words),
-            _plain(texts[item.id]["tooltip"]),
         )
         for item in node.inputs
     ]
@@ -114,7 +117,7 @@ def input_table(node: NodeDeclaration, texts: Mapping[str, dict[str, str]], word
 def output_table(node: NodeDeclaration, texts: Mapping[str, dict[str, str]], words: Words) -> list[str]:
     """The rows of the help page's table of outputs. `texts`: by the output's number."""
     rows = [
-        (texts[str(index)]["name"], f"`{item.type}`", _plain(texts[str(index)]["tooltip"]))
+        (texts[str(index)]["name"], _plain(texts[str(index)]["tooltip"]), f"`{item.type}`")
         for index, item in enumerate(node.outputs)
     ]
     return _table(words.output_head, rows)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mizuoto_runtime.cli import main
+
 ROOT = Path(__file__).parent.parent
 TONES = ["speak", "--engine", "dummy", "--model", "tones"]
 
@@ -68,22 +70,33 @@ def test_speak_writes_float_wav_and_its_report(tmp_path: Path) -> None:
         ([*TONES, "--text", "a", "--out", "a.wav", "--reference-text", "b"], "no use for reference_text"),
     ],
 )
-def test_bad_use_is_exit_code_2_and_one_line(arguments: list[str], message: str) -> None:
+def test_bad_use_is_exit_code_2_and_one_line(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and message in told.err
+    assert told.err.startswith("error: ") and told.err.count("\n") == 1, "one line"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [([], "COMMAND"), ([*TONES, "--text", "", "--out", "a.wav"], "empty")]
+)
+def test_a_script_sees_the_same(arguments: list[str], message: str) -> None:
     assert message in fails(2, *arguments)
     assert not (ROOT / "a.wav").exists()
 
 
-def test_a_model_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    line = fails(
-        1, "speak", "--engine", "piper", "--model", tmp_path / "absent.onnx", "--text", "a", "--out", tmp_path / "a.wav"
-    )
-    assert "there is no Piper model at" in line
-
-
-def test_paths_are_shown_as_they_are_written(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_a_failure_that_shows_its_path_as_it_is_written(tmp_path: Path) -> None:
     absent = tmp_path / "语音.onnx"
-    command = ["speak", "--engine", "piper", "--model", absent, "--text", "a", "--out", tmp_path / "a.wav"]
-    assert "语音.onnx" in fails(1, *command)
+    line = fails(1, "speak", "--engine", "piper", "--model", absent, "--text", "a", "--out", tmp_path / "a.wav")
+    assert f"there is no Piper model at {absent}" in line
 
 
 def test_engines_lists_everything_that_is_declared() -> None:

@@ -63,6 +63,9 @@ const ROOT = "/mizuoto/v1";
  * @property {string} lock_reason
  */
 
+/** Nobody answered. */
+export class Unreachable extends Error {}
+
 /**
  * @param {string} method
  * @param {string} path
@@ -75,7 +78,7 @@ async function asked(method, path, body) {
     try {
         answer = await api.fetchApi(ROOT + path, { method, cache: "no-store", ...sent });
     } catch (error) {
-        throw new Error(String(error));
+        throw new Unreachable(String(error));
     }
     const content = await answer.json().catch(() => null);
     if (!answer.ok) throw new Error(content?.error?.message ?? `${answer.status} ${answer.statusText}`);
@@ -91,6 +94,16 @@ export const fetchRuntime = () => asked("GET", "/runtime");
  * @returns {Promise<Runtime>}
  */
 export const act = (id, action) => asked("POST", `/models/${encodeURIComponent(id)}/${action}`);
+
+/**
+ * Texts of ComfyUI's dialog in the page's language, from the packs' locale files. Nothing where there are none.
+ * @param {string} locale
+ * @returns {Promise<{settings?: Record<string, {name: string, tooltip: string}>, settingsCategories?: Record<string, string>}>}
+ */
+export async function fetchTranslations(locale) {
+    const answer = await api.fetchApi("/i18n");
+    return answer.ok ? ((await answer.json())[locale] ?? {}) : {};
+}
 
 /** @returns {Promise<Setting[]>} */
 export const fetchSettings = async () => (await asked("GET", "/settings")).settings;

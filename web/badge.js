@@ -28,13 +28,25 @@ export function badgeText(spoken, texts) {
 }
 
 /**
+ * The node at a path of ids, as 5:3 for node 3 in the subgraph that node 5 shows.
+ * @param {any} graph
+ * @param {string} path
+ * @returns {any}
+ */
+function nodeAt(graph, path) {
+    const [id, ...rest] = path.split(":");
+    const node = graph?.getNodeById(id);
+    return rest.length ? nodeAt(node?.subgraph, rest.join(":")) : node;
+}
+
+/**
  * Shows a badge on every node of ours that speaks, from now on.
  * @param {import("../../scripts/app.js").App} app
  * @param {Texts} texts
  */
 export function showBadges(app, texts) {
     onSpoken((id, spoken) => {
-        const node = app.graph.getNodeById(id);
+        const node = nodeAt(app.graph, id);
         if (!node?.badges) return;
         const text = badgeText(spoken, texts);
         const badge = new window.LGraphBadge({ text, fgColor: "#dddddd", bgColor: "#3c5266" });

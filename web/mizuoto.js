@@ -61,7 +61,7 @@ app.registerExtension({
                 panel = null;
             },
         });
-        await new SettingsDialog(app, told).add().catch((error) => console.warn("mizuoto:", error));
+        await new SettingsDialog(app, told).start();
     },
     async nodeCreated(node) {
         buttons ??= new FetchButtons(app, texts(), allDownloads());

@@ -1,7 +1,7 @@
 // @ts-check
 /** The sidebar tab: who holds the device, each model's weights, what may be done about them, the policy in force. */
 
-import { act, fetchRuntime, onLost, onQueueEmpty, onReconnected, onRuntime } from "./api.js";
+import { act, fetchRuntime, onLost, onQueueEmpty, onReconnected, onRuntime, Unreachable } from "./api.js";
 import { element, megabytes, show } from "./elements.js";
 import { DownloadsPart } from "./panel_downloads.js";
 
@@ -25,7 +25,7 @@ export class Panel {
         this.heard = 0;
         this.body = element("div", { "data-testid": "mizuoto-body" });
         this.notice = element("p", { class: "mizuoto-notice", role: "status", "aria-live": "polite" });
-        const arriving = element("div");
+        const arriving = element("div", { class: "mizuoto-arriving" });
         root.replaceChildren(element("div", { class: "mizuoto-panel", "data-testid": "mizuoto-panel" }, this.notice, arriving, this.body));
         this.body.addEventListener("click", (event) => this.clicked(/** @type {HTMLElement} */ (event.target)));
         this.arriving = new DownloadsPart(arriving, texts, downloads);
@@ -77,7 +77,7 @@ export class Panel {
         try {
             await this.showAnswer(fetchRuntime());
         } catch (error) {
-            this.fail(error instanceof Error ? error.message : String(error));
+            this.fail(error);
         }
     }
 
@@ -87,16 +87,17 @@ export class Panel {
         show(this.body, element("div", { class: "mizuoto-state", "data-key": "loading", "aria-busy": "true" }, ...lines, text));
     }
 
-    /** @param {string} why */
-    fail(why) {
+    /** @param {unknown} error */
+    fail(error) {
+        const [heading, next] = error instanceof Unreachable ? ["unreachable", "unreachable_next"] : ["failed", "failed_next"];
         const attributes = { type: "button", class: "mizuoto-button", id: "mizuoto-again", "data-action": "again" };
         const state = element(
             "div",
             { class: "mizuoto-state", "data-key": "failed", role: "alert" },
             element("i", { class: "pi pi-exclamation-triangle mizuoto-sign mizuoto-error", "aria-hidden": "true" }),
-            element("h3", {}, this.texts("failed")),
-            element("p", { class: "mizuoto-error" }, why),
-            element("p", { class: "mizuoto-quiet" }, this.texts("failed_next")),
+            element("h3", {}, this.texts(heading)),
+            element("p", { class: "mizuoto-error" }, error instanceof Error ? error.message : String(error)),
+            element("p", { class: "mizuoto-quiet" }, this.texts(next)),
             element("button", attributes, this.texts("again")),
         );
         show(this.body, state);
@@ -126,6 +127,7 @@ export class Panel {
         const section = this.section("models");
         if (!models.length) section.append(this.empty());
         for (const model of models) section.append(this.model(model, shares !== null));
+        if (models.length && shares) section.append(this.legend(Object.fromEntries(PARTS.map((part) => [part, null]))));
         return section;
     }
 
@@ -141,12 +143,13 @@ export class Panel {
     model(model, moves) {
         const since = this.clock(new Date(Date.now() - model.idle_seconds * 1000));
         const state = model.busy ? this.texts("busy") : this.texts("idle", { time: since });
-        const marks = [state, ...(model.pinned ? [this.texts("pinned")] : [])].join(", ");
+        const devices = new Set(model.components.map((part) => part.device));
+        const marks = [megabytes(model.size_bytes), ...devices, state, ...(model.pinned ? [this.texts("pinned")] : [])];
         const card = element(
             "article",
             { class: "mizuoto-model", "data-key": model.id, "data-model": model.id, "data-busy": String(model.busy) },
             element("h4", {}, `${model.engine_label} · ${model.model}`),
-            element("p", { class: "mizuoto-quiet" }, `${megabytes(model.size_bytes)}, ${marks}`),
+            element("p", { class: "mizuoto-quiet" }, marks.join(" · ")),
         );
         for (const part of model.components) {
             const sizes = { loaded: part.loaded_bytes, streamed: part.streamed_bytes, host: part.host_bytes };
@@ -156,7 +159,6 @@ export class Panel {
                 this.bar(part.name, sizes, part.size_bytes),
             );
         }
-        if (moves) card.append(this.legend(Object.fromEntries(PARTS.map((part) => [part, null]))));
         card.append(this.buttons(model, moves));
         return card;
     }
@@ -167,7 +169,7 @@ export class Panel {
      */
     buttons(model, moves) {
         /** @type {("unload" | "offload" | "pin" | "unpin")[]} */
-        const actions = moves ? ["unload", "offload", model.pinned ? "unpin" : "pin"] : ["unload"];
+        const actions = ["unload", ...(moves ? /** @type {"offload"[]} */ (["offload"]) : []), model.pinned ? "unpin" : "pin"];
         return element("div", { class: "mizuoto-buttons" }, ...actions.map((action) => this.button(model, action)));
     }
 

@@ -1,12 +1,13 @@
 // @ts-check
 /** The runtime's settings in ComfyUI's own dialog. They are kept by the pack's server; what it refuses is put back. */
 
-import { fetchSettings, onReconnected, onSettings, patchSettings } from "./api.js";
+import { fetchSettings, fetchTranslations, onReconnected, onSettings, patchSettings } from "./api.js";
 
 /** @typedef {import("./api.js").Setting} Setting */
 /** @typedef {(key: string, values?: Record<string, string>) => string} Texts */
 
-const PREFIX = "Mizuoto.";
+/** Not the name in the locale files: some editors would show the English text of those in every language. */
+const PREFIX = "Mizuoto.setting.";
 const GROUPS = { compute: "Memory", engines: "Engines", fetch: "Models" };
 
 /** What the dialog shows of a value: lists and numbers that may be empty are texts. @param {Setting} setting */
@@ -42,6 +43,11 @@ function widget({ type, choices, low, high, locked }) {
     return { type: "text", attrs };
 }
 
+/** A locale's text as it is shown: the signs that its format would read stand in quotes there. @param {string} text */
+function plain(text) {
+    return text.replace(/\{'(.)'\}/g, "$1");
+}
+
 export class SettingsDialog {
     /**
      * @param {import("../../scripts/app.js").App} app
@@ -55,21 +61,25 @@ export class SettingsDialog {
         this.asked = 0;
     }
 
+    /** Adds the settings, or says why there are none. */
+    async start() {
+        await this.add().catch((error) => this.complain(error));
+    }
+
     /** Adds every setting that makes sense there, with the server's value, now and whenever another page changes it. */
     async add() {
         const settings = await fetchSettings();
+        const translations = await fetchTranslations(this.texts("language")).catch(() => ({}));
         onSettings(() => void this.refresh());
         onReconnected(() => void this.refresh());
-        for (const setting of settings) {
+        for (const [place, setting] of settings.entries()) {
             const group = /** @type {Record<string, string>} */ (GROUPS)[setting.name.split(".")[0]];
             if (!group) continue;
             this.known.set(setting.name, setting);
-            const [first, second] = [this.texts("title"), setting.label];
             this.app.ui.settings.addSetting({
                 id: PREFIX + setting.name,
-                name: setting.label,
-                tooltip: setting.locked ? `${setting.help} (${setting.lock_reason})` : setting.help,
-                category: [first, group, second],
+                ...this.words(setting, group, translations),
+                sortOrder: settings.length - place,
                 defaultValue: shown({ ...setting, value: setting.default }),
                 onChange: (/** @type {unknown} */ value, /** @type {unknown} */ before) => {
                     if (before !== undefined) void this.changed(setting.name, value);
@@ -78,6 +88,19 @@ export class SettingsDialog {
             });
             await this.put(setting);
         }
+    }
+
+    /**
+     * Name, tooltip and category in the page's language, also where ComfyUI doesn't look for a pack's translations.
+     * @param {Setting} setting
+     * @param {string} group
+     * @param {Awaited<ReturnType<typeof fetchTranslations>>} translations
+     */
+    words(setting, group, { settings, settingsCategories }) {
+        const words = settings?.[`Mizuoto_${setting.name.replace(/\./g, "_")}`];
+        const [name, help] = words ? [plain(words.name), plain(words.tooltip)] : [setting.label, setting.help];
+        const tooltip = setting.locked ? `${help} (${setting.lock_reason})` : help;
+        return { name, tooltip, category: [this.texts("title"), settingsCategories?.[group] ?? group, name] };
     }
 
     /** Shows what the server has now. An answer that a later question has overtaken is dropped. */
@@ -112,9 +135,14 @@ export class SettingsDialog {
             const settings = await patchSettings({ [name]: told(before, value) });
             if (number === this.asked) await this.take(settings);
         } catch (error) {
-            const detail = error instanceof Error ? error.message : String(error);
-            this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
+            this.complain(error);
             await this.put(/** @type {Setting} */ (this.known.get(name)));
         }
+    }
+
+    /** @param {unknown} error */
+    complain(error) {
+        const detail = error instanceof Error ? error.message : String(error);
+        this.app.extensionManager.toast.add({ severity: "error", summary: this.texts("title"), detail, life: 8000 });
     }
 }

@@ -91,27 +91,22 @@ def test_options_may_come_through_another_packs_node(crowded: ComfyServer) -> No
     assert {"options", "passing"} <= set(prompts.ran(events))
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "messages"),
-    [
-        (
-            "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS",
-            "many",
-            ["setting compute.max_resident_models", "MIZUOTO_COMPUTE__MAX_RESIDENT_MODELS"],
-        ),
-        ("MIZUOTO_COMPUTE__DEVICE", "cuda:77", ["device 'cuda:77' isn't on this machine; present: cpu"]),
-    ],
-)
-def test_a_bad_setting_is_an_error_of_the_node(
-    tree: Tree, tmp_path: Path, variable: str, value: str, messages: list[str]
-) -> None:
-    """At every run anew, and never more than that: the server goes on."""
-    with ComfyServer(tree, tmp_path, env={variable: value}) as running:
+def test_a_bad_setting_is_an_error_of_the_node(tree: Tree, tmp_path: Path) -> None:
+    """In whichever place, at every run anew until it is mended, and never more than that: the server goes on."""
+    config = tmp_path / "mizuoto.toml"
+    environment = {"MIZUOTO_COMPUTE__DEVICE": "cuda:77", "MIZUOTO_CONFIG": str(config)}
+    config.write_text('[compute]\nmax_resident_models = "many"\n', encoding="utf-8")
+    with ComfyServer(tree, tmp_path, env=environment) as running:
         client = ComfyClient(running.url)
-        for _ in range(2):
-            assert "MizuotoSpeak" in client.object_info()
-            with pytest.raises(ExecutionFailed) as caught:
-                client.run(prompts.speak("Dummy", "Hello."))
-            assert prompts.PACK_ERROR in caught.value.details["exception_type"]
-            assert [message for message in messages if message not in str(caught.value)] == []
+        for messages in (
+            ["setting compute.max_resident_models", str(config), "must be a whole number"],
+            ["device 'cuda:77' isn't on this machine; present: cpu"],
+        ):
+            for _ in range(2):
+                assert "MizuotoSpeak" in client.object_info()
+                with pytest.raises(ExecutionFailed) as caught:
+                    client.run(prompts.speak("Dummy", "Hello."))
+                assert prompts.PACK_ERROR in caught.value.details["exception_type"]
+                assert [message for message in messages if message not in str(caught.value)] == []
+            config.write_text("", encoding="utf-8")
         running.check()

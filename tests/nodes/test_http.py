@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_model_is_pinned_and_unpinned(api: Api, comfy: ComfyClient) -> None:
     assert api.get("/runtime")["memory"]["policy"]["pinned_models"] == [PIPER]
     assert not api.send("POST", f"/models/{PIPER}/unpin")["models"][0]["pinned"]
     assert api.saved() == []
+
+
+def test_changes_that_come_at_once_are_all_kept(api: Api) -> None:
+    (piper,) = [engine for engine in api.get("/engines")["engines"] if engine["id"] == "piper"]
+    voices = [model["id"] for model in piper["models"]][:8]
+    changes = {"compute.vram_mode": "low", "compute.vram_limit_mb": 200, "compute.oom_retry": False}
+    with ThreadPoolExecutor(16) as pool:
+        pins = [pool.submit(api.send, "POST", f"/models/piper:{voice}/pin") for voice in voices]
+        patches = [pool.submit(api.send, "PATCH", "/settings", {name: value}) for name, value in changes.items()]
+        for each in (*pins, *patches):
+            each.result()
+    settings = {item["name"]: item["value"] for item in api.get("/settings")["settings"]}
+    assert sorted(settings["engines.piper.pinned_models"]) == sorted(voices)
+    assert changes.items() <= settings.items()
+    policy = api.get("/runtime")["memory"]["policy"]
+    assert (policy["mode"], policy["limit_bytes"], policy["oom_retry"]) == ("low", 200 * MB, False)
 
 
 @pytest.mark.parametrize(

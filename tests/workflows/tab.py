@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage
 
 STANDARD = {"Comfy.Locale": "en", "Comfy.ColorPalette": "dark"}
-SETTINGS_READY = "window.app.extensionManager.setting.get('Mizuoto.engines.piper.pinned_models') !== undefined"
+SETTINGS_READY = "window.app.extensionManager.setting.get('Mizuoto.setting.engines.piper.pinned_models') !== undefined"
 
 
 def is_about_us(message: ConsoleMessage) -> bool:

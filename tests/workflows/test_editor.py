@@ -76,6 +76,14 @@ def test_the_run_button_makes_speech(page: Page, client: ComfyClient) -> None:
     entry = client.get_json("/history")[new.pop()]
     assert entry["status"]["status_str"] == "success"
     assert any(output.get("audio") for output in entry["outputs"].values())
+    toggle = "window.app.extensionManager.sidebarTab.toggleSidebarTab('mizuoto')"
+    page.evaluate(toggle)
+    card = page.locator('[data-model^="piper:"]')
+    card.wait_for()
+    assert "models run on the CPU" in page.inner_text(".mizuoto-panel")
+    actions = card.locator("[data-action]").evaluate_all("buttons => buttons.map(button => button.dataset.action)")
+    assert actions == ["unload", "pin"], "on a CPU nothing is moved"
+    page.evaluate(toggle)
 
 
 def test_the_editor_refuses_wires_between_engines(page: Page) -> None:

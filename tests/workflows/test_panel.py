@@ -98,12 +98,13 @@ def test_the_panel_shows_a_streamed_run_while_it_runs_and_afterwards(
 
 
 def stored(page: Page, name: str) -> object:
-    return page.evaluate("(id) => window.app.extensionManager.setting.get(id)", f"Mizuoto.{name}")
+    return page.evaluate("(id) => window.app.extensionManager.setting.get(id)", f"Mizuoto.setting.{name}")
 
 
 def choose(page: Page, name: str, value: object) -> None:
     """What a change in ComfyUI's dialog does."""
-    page.evaluate("([id, value]) => window.app.extensionManager.setting.set(id, value)", [f"Mizuoto.{name}", value])
+    put = "([id, value]) => window.app.extensionManager.setting.set(id, value)"
+    page.evaluate(put, [f"Mizuoto.setting.{name}", value])
 
 
 def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) -> None:
@@ -117,7 +118,7 @@ def test_the_dialog_shows_and_changes_what_the_server_has(page: Page, api: Api) 
         ("fetch.endpoint", " https://mirror.example/hub/ ", "https://mirror.example/hub"),
         ("fetch.endpoint", "", "https://huggingface.co"),
     ):
-        with page.expect_response("**/mizuoto/v1/settings"):
+        with page.expect_response(lambda answer: answer.request.method == "PATCH"):
             choose(page, name, value)
         assert {item["name"]: item["value"] for item in api.get("/settings")["settings"]}[name] == sent
 
@@ -135,9 +136,8 @@ def test_the_dialog_puts_back_what_the_server_refuses(page: Page, api: Api) -> N
 
 def until(page: Page, name: str, value: object) -> None:
     """Until the dialog shows that value."""
-    page.wait_for_function(
-        "([id, value]) => window.app?.extensionManager?.setting.get(id) === value", arg=[f"Mizuoto.{name}", value]
-    )
+    is_shown = "([id, value]) => window.app?.extensionManager?.setting.get(id) === value"
+    page.wait_for_function(is_shown, arg=[f"Mizuoto.setting.{name}", value])
 
 
 def test_a_value_changed_elsewhere_is_shown_at_once_and_after_a_reload(page: Page, tab: Tab, api: Api) -> None:
@@ -159,8 +159,8 @@ def test_two_pages_that_change_settings_at_once_show_the_same_in_the_end(
     set_value = "window.app.extensionManager.setting.set"
     for limit, one in zip((64, 128), pages, strict=True):
         one.evaluate(
-            f"(limit) => {{ {set_value}('Mizuoto.compute.vram_limit_mb', limit);"
-            f" {set_value}('Mizuoto.compute.' + (limit === 64 ? 'kv_cache' : 'host_copies'),"
+            f"(limit) => {{ {set_value}('Mizuoto.setting.compute.vram_limit_mb', limit);"
+            f" {set_value}('Mizuoto.setting.compute.' + (limit === 64 ? 'kv_cache' : 'host_copies'),"
             " limit === 64 ? 'static' : 'on') }",
             limit,
         )
@@ -214,11 +214,25 @@ def test_a_node_shows_what_its_run_took_and_what_would_help(page: Page, api: Api
         assert ("streamed" in text) is (mode == "none")
 
 
+def test_a_node_inside_a_subgraph_has_its_badge_too(page: Page, api: Api) -> None:
+    load(page, "piper_speak")
+    page.evaluate(f"""() => {{
+      const speak = {SPEAK}
+      speak.widgets.find((one) => one.name === 'text').value = 'Hi.'
+      app.graph.convertToSubgraph(new Set([speak]))
+    }}""")
+    page.evaluate("app.queuePrompt(0)")
+    inner = "app.graph.nodes.find((node) => node.subgraph)?.subgraph.nodes[0]"
+    page.wait_for_function(f"{inner}?.badges.some((one) => (one.text ?? '').includes('RTF'))", timeout=60_000)
+
+
 def test_buttons_move_and_let_go(page: Page, api: Api, comfy: ComfyClient) -> None:
     comfy.run(prompts.speak("Piper", "Hello.", seed=43))
     page.wait_for_selector(CARD)
+    assert re.match(r"60 MB · cpu · idle since \d+:\d\d", page.inner_text(f"{CARD} .mizuoto-quiet"))
     page.click(f'{CARD} [data-action="pin"]')
     page.wait_for_selector(f'{CARD} [data-action="unpin"]')
+    assert page.inner_text(f"{CARD} .mizuoto-quiet").endswith(" · pinned")
     assert api.models()[PIPER]["pinned"]
     assert page.evaluate("document.activeElement.dataset.action") == "unpin", "the keyboard stays where it was"
     page.click(f'{CARD} [data-action="offload"]')
@@ -253,10 +267,25 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(page: Page, tab: 
         tab.toggle()
     page.wait_for_selector(".mizuoto-error")
     assert "no <b>device</b>" in page.inner_text(".mizuoto-state"), "texts are never read as HTML"
+    assert "can't say what is held" in page.inner_text(".mizuoto-state")
+    page.unroute("**/mizuoto/v1/runtime")
+    page.route("**/mizuoto/v1/runtime", lambda route: route.abort())
+    page.click(".mizuoto-button")
+    page.wait_for_function("document.querySelector('.mizuoto-state')?.innerText.includes(\"ComfyUI doesn't answer\")")
     page.unroute("**/mizuoto/v1/runtime")
     page.focus(".mizuoto-button")
     page.keyboard.press("Enter")
     page.wait_for_selector(".mizuoto-section")
+
+
+def test_settings_that_cannot_be_read_are_told(page: Page, tab: Tab) -> None:
+    body = {"error": {"type": "InputError", "message": "mizuoto.toml isn't valid TOML"}}
+    page.route("**/mizuoto/v1/settings", lambda route: route.fulfill(status=400, json=body))
+    page.reload()
+    page.wait_for_function("document.querySelector('.p-toast')?.innerText.includes(\"isn't valid TOML\")")
+    page.unroute("**/mizuoto/v1/settings")
+    page.reload()
+    tab.ready()
 
 
 def test_an_answer_that_something_newer_overtook_is_not_shown(page: Page, tab: Tab, comfy: ComfyClient) -> None:
@@ -293,6 +322,28 @@ def test_a_lost_connection_is_told(page: Page) -> None:
     assert "connection to the server was lost" in page.inner_text(".mizuoto-notice")
     page.evaluate("window.app.api.dispatchEvent(new CustomEvent('reconnected'))")
     page.wait_for_selector(".mizuoto-notice:empty", state="attached")
+
+
+def shown_in_the_dialog(page: Page) -> list[str]:
+    """Headings and names of the settings, as ComfyUI's dialog shows them."""
+    page.evaluate("window.app.extensionManager.command.execute('Comfy.ShowSettingsDialog')")
+    dialog = page.locator("[role=dialog]")
+    dialog.get_by_text("Mizuoto", exact=True).first.click()
+    page.wait_for_function("document.querySelector('[role=dialog]').innerText.includes('KV')")
+    lines = [line.strip() for line in dialog.inner_text().splitlines()]
+    locked = dialog.locator(".p-disabled, input:disabled").count()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert locked >= 4, "what the environment sets, and what is read at the start"
+    return lines
+
+
+def test_the_dialog_speaks_the_pages_language(page: Page, chinese: Tab) -> None:
+    english, translated = shown_in_the_dialog(page), shown_in_the_dialog(chinese.page)
+    for one, other in (("Memory", "内存与显存"), ("VRAM mode", "显存模式"), ("KV cache", "KV 缓存")):
+        assert one in english and other not in english
+        assert other in translated and one not in translated
+    assert english.index("VRAM mode") < english.index("KV cache"), "in the order of the documentation"
 
 
 def test_chinese_and_light(page: Page, chinese: Tab, comfy: ComfyClient) -> None:
