@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mizuoto_runtime.lm.decoder import DecoderConfig, RmsNorm, RopeTable
+from mizuoto_runtime.lm.decoder import DecoderConfig, RmsNorm
 from mizuoto_runtime.lm.packed import PackedDecoder, Packing
+from mizuoto_runtime.lm.positions import RopeTable
 from mizuoto_runtime.seeds import generator
 
 CPU = torch.device("cpu")
