@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InputError, MissingDependency, ModelFileError
+from ...errors import MissingDependency, ModelFileError
+from ...text.checks import refuse_half_pairs
 from ...text.qwen import cut_as_qwen
 from ...weights.entries import read_entry
 
@@ -69,8 +70,7 @@ class TextTokenizer:
         return [token for piece in pieces if piece for token in self._encode(piece)]
 
     def _encode(self, text: str) -> list[int]:
-        if half := re.search("[\ud800-\udfff]", text):
-            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
+        refuse_half_pairs(text)
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 

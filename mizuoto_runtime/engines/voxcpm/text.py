@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError, MissingDependency, ModelFileError, ModelNotFound
+from ...errors import MissingDependency, ModelFileError, ModelNotFound
+from ...text.checks import refuse_half_pairs
 from ...weights.entries import Entry, read_entry
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ REFERENCE_START, REFERENCE_END = 103, 104
 SPACE = "▁"
 NAMED = ("unk_token", "bos_token", "eos_token")
 _SPACES = re.compile(r"\s+")
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens in it count as such. InputError for half a surrogate pair."""
-        if half := _HALF.search(text):
-            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
+        refuse_half_pairs(text)
         pieces: Sequence[str] = self.tokenizer.encode(text, add_special_tokens=False).tokens
         return [self._id(piece) for piece in self._single(pieces)]
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ...errors import ModelFileError
-from . import checkpoint
-from .checkpoint import listed
+from ...weights.checkpoint import listed
+from .checkpoint import Stored, floating, opened
 from .vae_config import KEY, VaeConfig
 from .vae_decoder import VaeDecoder
 from .vae_encoder import VaeEncoder
@@ -30,7 +28,8 @@ def load_vae(folder: Path, config: VaeConfig, *, encoding: bool = True) -> tuple
     encoding: whether the encoder is wanted. Raises ModelNotFound if there is no VAE, ModelFileError if its file is not
     what it should be.
     """
-    with opened(folder) as source:
+    with opened(folder, SAFETENSORS, PICKLE) as stored:
+        source = VaeFile(stored)
         source.check(config)
         with torch.device("meta"):
             decoder = VaeDecoder(config)
@@ -48,11 +47,11 @@ def load_vae(folder: Path, config: VaeConfig, *, encoding: bool = True) -> tuple
 class VaeFile:
     """A file's tensors, read when they are asked for. shapes: by name; names of newer weight_norm become the old's."""
 
-    def __init__(self, path: Path, shapes: Shapes, get: Callable[[str], Tensor]) -> None:
-        self.path = path
-        self.shapes = {_renamed(name): shape for name, shape in shapes.items() if not name.startswith(UNUSED)}
-        self._stored = {_renamed(name): name for name in shapes}
-        self._get = get
+    def __init__(self, stored: Stored) -> None:
+        self.path = stored.path
+        self.shapes = {_renamed(name): shape for name, shape in stored.shapes.items() if not name.startswith(UNUSED)}
+        self._names = {_renamed(name): name for name in stored.shapes}
+        self._stored = stored
 
     def vector(self, name: str) -> Tensor:
         """A weight as (values)."""
@@ -82,7 +81,7 @@ class VaeFile:
         for name, shape in wanted.items():
             if self.shapes[name] != shape:
                 raise ModelFileError(
-                    f"{self.path}: the weight {self._stored[name]!r} is {list(self.shapes[name])}; by {KEY} in "
+                    f"{self.path}: the weight {self._names[name]!r} is {list(self.shapes[name])}; by {KEY} in "
                     f"config.json it is {list(shape)}. The two files belong to different models"
                 )
 
@@ -97,19 +96,9 @@ class VaeFile:
         return wanted
 
     def _floating(self, name: str) -> Tensor:
-        tensor = self._get(self._stored[name])
-        if not tensor.is_floating_point() and name != BOUNDS:
-            raise ModelFileError(
-                f"{self.path}: the weight {self._stored[name]!r} is {tensor.dtype}; it must be floating-point"
-            )
-        return tensor
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[VaeFile]:
-    """The VAE's file in `folder`, safetensors first. ModelNotFound, or ModelFileError for a damaged one."""
-    with checkpoint.opened(folder, SAFETENSORS, PICKLE) as stored:
-        yield VaeFile(stored.path, dict(stored.shapes), stored.get)
+        """A weight as it is stored; only the bounds may be whole numbers."""
+        stored = self._names[name]
+        return self._stored.get(stored) if name == BOUNDS else floating(self._stored, stored)
 
 
 def _renamed(name: str) -> str:

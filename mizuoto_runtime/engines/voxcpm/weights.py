@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from ...errors import ModelFileError
 from ...nn.linear import LEAST_BYTES, lay_out_in_blocks
+from ...weights.checkpoint import listed
 from ...weights.pages import give_back_pages
 from ...weights.store import ALIGNMENT_BYTES
-from .checkpoint import Stored, floating, listed, opened
+from .checkpoint import Stored, floating, opened
 from .config import CONFIG, VoxCpmConfig, read_config
 from .network import VoxCpm
 from .text import TextTokenizer, load_tokenizer

@@ -17,6 +17,7 @@ from torch import Tensor
 from mizuoto_runtime.engines.omnivoice import codec_weights
 from mizuoto_runtime.engines.omnivoice.codec_weights import load_modules
 from mizuoto_runtime.errors import ModelFileError, ModelNotFound
+from mizuoto_runtime.weights import checkpoint
 from tests.golden.omnivoice.codec.signals import tones
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "omnivoice" / "codec"
@@ -82,7 +83,7 @@ def test_what_only_training_needs_is_never_read(folder: Path, monkeypatch: pytes
         def __exit__(self, *error: object) -> None:
             self._file.__exit__(*error)
 
-    monkeypatch.setattr(codec_weights, "safe_open", Opened)
+    monkeypatch.setattr(checkpoint, "safe_open", Opened)
     load_modules(folder)
     stored = load_file(folder / WEIGHTS).keys()
     left = stored - read

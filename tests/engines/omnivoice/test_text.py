@@ -58,6 +58,10 @@ def test_an_unknown_language_is_said_with_what_is_near(language: str, hint: str)
     assert hint in language_id(language)[1]
 
 
+def test_without_anything_near_the_note_is_still_two_sentences() -> None:
+    assert "so the model was told none. A name or an id" in language_id("????")[1]
+
+
 def test_attributes_are_upstreams() -> None:
     for given, text, wanted in RECORDED["instructs"]:
         if wanted is None:
