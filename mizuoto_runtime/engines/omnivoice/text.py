@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import MissingDependency, ModelFileError
 from ...text.checks import refuse_half_pairs
 from ...text.qwen import cut_as_qwen
-from ...weights.entries import read_entry
+from ...weights.entries import MAX_TOKENIZER_BYTES, check_size, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -100,6 +100,7 @@ def load_tokenizer(folder: Path, text_vocab: int) -> TextTokenizer:
     path = folder / TOKENIZER
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file; an OmniVoice model needs it, download it again")
+    check_size(path, MAX_TOKENIZER_BYTES)
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain ones

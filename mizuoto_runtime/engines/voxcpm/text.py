@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingDependency, ModelFileError, ModelNotFound
 from ...text.checks import refuse_half_pairs
-from ...weights.entries import Entry, read_entry
+from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-MAX_TOKENIZER_BYTES = 64 << 20
+MAX_DIGITS = 9
+"""Of an id; Python refuses to read numbers of thousands of digits."""
 AUDIO_START = 101
 REFERENCE_START, REFERENCE_END = 103, 104
 SPACE = "▁"
@@ -158,7 +159,7 @@ def _added(whole: Entry, settings: Entry) -> Iterator[AddedToken]:
 def _added_entries(whole: Entry, settings: Entry) -> list[Entry]:
     if settings.has("added_tokens_decoder"):
         added = settings.entry("added_tokens_decoder")
-        wrong = next((key for key in added.content if not key.isdecimal()), None)
+        wrong = next((key for key in added.content if not key.isdecimal() or len(key) > MAX_DIGITS), None)
         if wrong is not None:
             raise added.error(wrong, "is no id")
         return [added.entry(key) for key in sorted(added.content, key=int)]

@@ -194,6 +194,8 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         ("", "channel_ratios", [1], "as many numbers as strides"),
         ("", "channel_ratios", [1, 2], "the last one 1"),
         ("", "channel_ratios", [1 << 19, 1], "as many numbers as strides"),
+        ("", "block_dilations", [1] * 400, "give 800 layers; 512 are the most"),
+        ("", "unit_kernel_size", 4, "only with an odd number"),
         ("", "sample_rate", 10**7, "from 1 to 384,000"),
         ("", "sample_rate", 100, "need the same product, of 100 at most"),
         ("", "acoustic_model_config", 3, "acoustic_model_config is 3; it must be an object"),

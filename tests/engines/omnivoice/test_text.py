@@ -114,6 +114,10 @@ def test_a_tokenizer_that_isnt_the_models_is_refused(tmp_path: Path) -> None:
     path.write_text(whole.replace("<|denoise|>", "<|denoised|>"), encoding="utf-8")
     with pytest.raises(ModelFileError, match=r"lacks the token <\|denoise\|>"):
         load_tokenizer(tmp_path, VOCAB)
+    with path.open("r+b") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json: larger than 67,108,864 bytes"):
+        load_tokenizer(tmp_path, VOCAB)
     shutil.copy(FOLDER / "tokenizer.json", path)
     with pytest.raises(ModelFileError, match="the model knows 300"):
         load_tokenizer(tmp_path, 300)

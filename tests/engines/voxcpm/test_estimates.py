@@ -78,7 +78,7 @@ def test_working_memory(
         writer = Writer(model, prompt, Sampling(inference_timesteps=3), NEW, generator(0), CPU, kind)
         while not writer.finished:
             writer.patch()
-    estimated = model_bytes(config, prompt.positions, NEW, kind, dtype)
+    estimated = model_bytes(config, prompt.positions, NEW, kind, dtype, CPU)
     print(f"measured {live.peak_bytes:,}, estimated {estimated:,} bytes")
     assert live.peak_bytes <= estimated <= 1.7 * live.peak_bytes + 1.1 * BASE_BYTES
 
@@ -101,6 +101,14 @@ def test_little_of_the_real_sizes_has_to_be_on_the_device(
 
 def test_keys_and_values_take_as_much_room_as_the_request_needs(tmp_path: Path) -> None:
     config = described("2", tmp_path)
-    short, long = (model_bytes(config, 40, new, "static", torch.bfloat16) for new in (100, 1100))
+    short, long = (model_bytes(config, 40, new, "static", torch.bfloat16, CPU) for new in (100, 1100))
     each = 2 * config.lm.kv_heads * config.lm.head_dim * 2
     assert long - short == pytest.approx(each * (config.lm.layers + config.residual.layers + 0.5) * 1000, rel=0.01)
+
+
+def test_where_attention_holds_all_scores_they_count(tmp_path: Path) -> None:
+    config = described("2", tmp_path)
+    fused, held = (
+        model_bytes(config, 2000, 10, "dynamic", torch.float32, torch.device(name)) for name in ("cuda", "mps")
+    )
+    assert held - fused == 2 * 4 * config.lm.heads * 2000**2

@@ -101,6 +101,16 @@ def test_voices_and_latents_of_another_model_are_refused(session: Session) -> No
         session.run_phase(files["v2-varied"], "decode", {"latents": latents}, {})
 
 
+def test_they_are_of_another_generation_with_patches_of_the_same_size(session: Session) -> None:
+    sound = {"prompt": audio(**SOUND), "prompt_text": "It was."}
+    (voice,) = session.run_phase(session.find("voxcpm", "v1.5"), "voice", sound, {})
+    with pytest.raises(InputError, match="of a model that hears 44,100 Hz, this one hears 16,000 Hz"):
+        speak(session, "v2", voice=voice)
+    (latents,) = session.run_phase(session.find("voxcpm", "v1.5"), "generate", {"text": TEXT}, {"max_len": 2})
+    with pytest.raises(InputError, match="of sound at 44,100 Hz, this model's at 48,000 Hz"):
+        session.run_phase(session.find("voxcpm", "v2"), "decode", {"latents": latents}, {})
+
+
 def test_speech_without_an_end_is_cut_off_and_said_so(session: Session) -> None:
     by_length = speak(session, min_len=60)
     assert "cut off after 6 patches" in str(by_length.meta["warnings"])

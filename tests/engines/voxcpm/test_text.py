@@ -76,6 +76,7 @@ def test_merges_may_be_texts(folder: Path) -> None:
         (TOKENIZER, lambda content: content["model"].update(merges=[["a"]]), "which is no pair"),
         (TOKENIZER, lambda content: content["model"].update(merges=["q zzz"]), "don't fit the vocabulary"),
         (SETTINGS, lambda content: content["added_tokens_decoder"].update(x={}), "is no id"),
+        (SETTINGS, lambda content: content["added_tokens_decoder"].update({"1" * 5000: {}}), "is no id"),
     ],
 )
 def test_files_that_are_wrong_are_said(
