@@ -13,6 +13,7 @@ from .engines.spec import EngineSpec
 from .memory.device import DeviceService
 from .memory.handle import ModelHandle
 from .types import ModelRef
+from .weights.alignment import align_small_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,6 +38,7 @@ class Loader:
         """The handle of a declared component, whose weights are `module`'s, in evaluation mode and on the CPU."""
         declared = self.spec.component(component)
         module.eval().requires_grad_(False)
+        align_small_weights(module)
         handle = ModelHandle(declared.name, module, declared.kind, stays=self.devices.stays_on_cpu)
         handle.model = self.model
         self.handles.append(handle)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFileError
-from ...nn.linear import LEAST_BYTES, lay_out_in_blocks
+from ...nn.linear import lay_out_in_blocks
 from ...weights.checkpoint import listed
 from ...weights.pages import give_back_pages
-from ...weights.store import ALIGNMENT_BYTES
 from .checkpoint import Stored, floating, opened
 from .config import CONFIG, VoxCpmConfig, read_config
 from .network import VoxCpm
@@ -86,14 +85,8 @@ def _fill_part(part: nn.Module, stored: Stored, names: dict[str, str], dtype: to
 
 
 def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`, and where it is small at an even address; if that is a copy, the file's pages are given back.
-
-    BLAS sums the product of a single row and a small weight in another order at odd addresses, so a weight that streams
-    would give other last bits than one that lies mapped.
-    """
+    """In `dtype`; if that is a copy, the file's pages are given back."""
     converted = tensor.to(dtype)
-    if converted is tensor and tensor.nbytes < LEAST_BYTES and tensor.data_ptr() % ALIGNMENT_BYTES:
-        converted = tensor.clone()
     if converted is not tensor:
         give_back_pages([tensor])
     return converted

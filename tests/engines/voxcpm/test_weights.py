@@ -13,12 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mizuoto_runtime.engines.voxcpm import weights
 from mizuoto_runtime.engines.voxcpm.config import read_config
 from mizuoto_runtime.engines.voxcpm.network import VoxCpm
+from mizuoto_runtime.engines.voxcpm.spec import SPEC
 from mizuoto_runtime.engines.voxcpm.weights import PICKLE, SAFETENSORS, load_model, load_modules
 from mizuoto_runtime.errors import ModelFileError, ModelNotFound
+from mizuoto_runtime.loader import Loader
+from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.nn import linear
+from mizuoto_runtime.types import ModelRef
+from mizuoto_runtime.weights.alignment import ALIGNMENT_BYTES
 from mizuoto_runtime.weights.pages import give_back_pages
 from tests.golden.voxcpm.cases import CONFIGS
 from tests.golden.voxcpm.checkpoint import write_checkpoint
@@ -54,9 +58,8 @@ def test_either_file_and_either_wrapping_will_do(folder: Path) -> None:
 
 @pytest.mark.parametrize("pickled", [False, True])
 def test_weights_that_have_the_right_dtype_are_mapped(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, pickled: bool
+    folder: Path, pickled: bool
 ) -> None:
-    monkeypatch.setattr(weights, "LEAST_BYTES", 0)
     if pickled:
         spoil(folder, lambda stored: None)
     for dtype, mapped in ((torch.float32, True), (torch.bfloat16, False)):
@@ -95,7 +98,8 @@ def test_small_weights_lie_at_even_addresses(folder: Path) -> None:
     for padding in range(4):
         save_file(stored, folder / SAFETENSORS, {"padding": "x" * (8 * padding)})
         model = loaded(folder)
-        assert all(each.data_ptr() % weights.ALIGNMENT_BYTES == 0 for each in model.parameters())
+        Loader(SPEC, ModelRef(SPEC.id, "v1"), DeviceService()).handle("model", model)
+        assert all(each.data_ptr() % ALIGNMENT_BYTES == 0 for each in model.parameters())
 
 
 def spoil(folder: Path, change: Callable[[Weights], object]) -> None:
