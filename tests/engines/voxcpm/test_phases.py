@@ -146,7 +146,10 @@ def test_there_is_no_more_room_than_the_model_says(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "voxcpm" / "v2", "v2", endless=True)
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
     output = speak(session, text="the moon was up and so on " * 6, max_len=4096)
-    assert "the model has room for" in str(output.meta["warnings"])
+    warnings = str(output.meta["warnings"])
+    assert "the model has room for" in warnings
+    assert "where the model's room ends; shorten the text or the recordings" in warnings
+    assert "found no end" not in warnings
 
 
 def test_the_user_chooses_the_dtype(root: Path) -> None:
