@@ -85,6 +85,8 @@ def voice(
     """
     if reference is not None and reference_text and prompt is None:
         reference, prompt, prompt_text = None, reference, reference_text
+    elif reference_text:
+        ctx.warn("the reference's text isn't read: the speech goes on from the prompt")
     _check_recordings(model.config, reference, prompt, prompt_text)
     return Voice(
         reference=None if reference is None else _encoded(ctx, model, reference, before=False),
@@ -147,6 +149,8 @@ def generate(
     wanted = spaced(described(text, control))
     if normalize:
         wanted = spelled_out(wanted)
+        if not wanted.strip():
+            raise InputError("nothing is left of the text once it is normalised; write words, or turn normalize off")
         ctx.applied["normalized_text"] = wanted
     prompt = Prompt.of(model.tokenizer, wanted, voice)
     how = Sampling(cfg_value=cfg_value, inference_timesteps=inference_timesteps, min_len=min_len)

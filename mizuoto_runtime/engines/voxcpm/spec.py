@@ -109,7 +109,7 @@ GENERATE = Phase(
             kind="bool",
             default=False,
             label="normalise",
-            tooltip="Spell out numbers, dates and units in Chinese and English; needs the packages wetext and inflect.",
+            tooltip="Spell out numbers, dates and units in Chinese and English; needs wetext, inflect and regex.",
             advanced=True,
         ),
         Param(

@@ -119,6 +119,11 @@ def _most(ctx: PhaseContext, config: VoxCpmConfig, prompt: Prompt, retries: Retr
 
 def _unended(config: VoxCpmConfig, prompt: Prompt, retries: Retries, patches: int) -> str:
     seconds = patches * config.patch * config.vae.output_hop / config.vae.output_rate_hz
+    if patches < retries.most(prompt.spoken):
+        return (
+            f"the speech was cut off after {patches} patches ({seconds:.1f} seconds), where the model's room ends; "
+            "shorten the text or the recordings"
+        )
     if patches < retries.most_patches:
         return (
             f"the model found no end: it was stopped after {patches} patches ({seconds:.1f} seconds), more than "

@@ -84,6 +84,20 @@ def test_what_cannot_be_done_is_said(session: Session, model: str, given: dict[s
         speak(session, model, text, **{key: value for key, value in given.items() if key != "text"})
 
 
+def test_a_text_of_which_nothing_is_left_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "spelled_out", lambda text: " ")
+    with pytest.raises(InputError, match="nothing is left of the text once it is normalised"):
+        speak(session, text="`code`", normalize=True)
+
+
+def test_a_references_text_beside_a_prompt_is_not_read_and_said_so(session: Session) -> None:
+    given = {"reference": audio(**SOUND), "prompt": audio(**SOUND), "prompt_text": "It was."}
+    plain, more = speak(session, **given), speak(session, **given, reference_text="It was.")
+    assert torch.equal(plain.audio.samples, more.audio.samples)
+    assert "the reference's text isn't read" in str(more.meta["warnings"])
+    assert "the reference's text isn't read" not in str(plain.meta["warnings"])
+
+
 def test_the_phase_for_voices_needs_a_recording(session: Session) -> None:
     with pytest.raises(InputError, match="a voice needs a recording"):
         session.run_phase(session.find("voxcpm", "v2"), "voice", {}, {})
@@ -132,7 +146,10 @@ def test_there_is_no_more_room_than_the_model_says(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "voxcpm" / "v2", "v2", endless=True)
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
     output = speak(session, text="the moon was up and so on " * 6, max_len=4096)
-    assert "the model has room for" in str(output.meta["warnings"])
+    warnings = str(output.meta["warnings"])
+    assert "the model has room for" in warnings
+    assert "where the model's room ends; shorten the text or the recordings" in warnings
+    assert "found no end" not in warnings
 
 
 def test_the_user_chooses_the_dtype(root: Path) -> None:
