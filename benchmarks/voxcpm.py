@@ -292,7 +292,8 @@ def least(name: str, config: VoxCpmConfig) -> None:
     handle.mark(half.base_lm.embed_tokens, "gather")
     handle.mark(half.feat_encoder, "hot")
     handle.mark(half.feat_decoder, "hot")
-    reserved = model_bytes(config, TOKENS + 1, 6 * TOKENS + 10, "dynamic", torch.bfloat16)
+    cpu = torch.device("cpu")
+    reserved = model_bytes(config, TOKENS + 1, 6 * TOKENS + 10, "dynamic", torch.bfloat16, cpu)
     print(
         f"{name}, bfloat16: model {handle.size_bytes / MB:.0f} MB, least {handle.minimum_bytes(1) / MB:.0f} MB; "
         f"{reserved / MB:.0f} MB reserved beside it for {TOKENS} tokens"

@@ -11,6 +11,20 @@ from .errors import DevError
 from .paths import ROOT
 from .process import run
 
+MOST_WORKERS = 4
+"""Each may start a ComfyUI server and a browser."""
+
+
+def _workers(pytest_arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment that spread the whole suite over the cores, a file at a time; none for selected tests.
+
+    With several processes at work torch's own threads only wait for each other.
+    """
+    count = min(MOST_WORKERS, os.cpu_count() or 1)
+    if count < 2 or any(map(_selects_tests, pytest_arguments)):
+        return [], {}
+    return ["-n", str(count), "--dist", "loadfile"], {"OMP_NUM_THREADS": "1"}
+
 
 def _selects_tests(argument: str) -> bool:
     return not argument.startswith("-") and (ROOT / argument.split("::")[0]).exists()
@@ -42,6 +56,8 @@ def run_suite(pytest_arguments: list[str], comfyui: Path | None = None) -> int:
     environment = {"COMFYUI_PATH": str(tree.root), "PYTHONPATH": python_path, **_browser_environment()}
     clean = [_check("ruff", "check"), _check("mypy"), typescript.check()]
     print(f"== pytest with ComfyUI {tree.version}", flush=True)
+    workers, threads = _workers(pytest_arguments)
     selection = [] if any(map(_selects_tests, pytest_arguments)) else ["tests"]
-    code = run([sys.executable, "-m", "pytest", *pytest_arguments, *selection], cwd=ROOT, env=environment)
+    command = [sys.executable, "-m", "pytest", *workers, *pytest_arguments, *selection]
+    code = run(command, cwd=ROOT, env={**environment, **threads})
     return code if all(clean) else code or 1

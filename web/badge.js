@@ -11,6 +11,7 @@ const HELP = [
     ["vram_mode", "streamed_mode"],
     ["capped", "streamed_capped"],
     ["gave up", "streamed_gave_up"],
+    ["vram_limit", "streamed_limit"],
     ["budget", "streamed_budget"],
 ];
 

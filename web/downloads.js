@@ -38,7 +38,7 @@ export class Downloads {
         this.hidden = new Set();
         /** @type {Set<() => void>} */
         this.listeners = new Set();
-        onDownload((download) => void this.heard(download));
+        onDownload((download) => void this.heard(download).catch((error) => this.failed(error)));
         onReconnected(() => void this.refresh().catch(() => {}));
     }
 
@@ -80,16 +80,21 @@ export class Downloads {
         this.changed();
     }
 
-    /** Fetches a model, or goes on with it, once its licence is accepted where it restricts. @param {string} id */
+    /**
+     * Fetches a model, or goes on with it, once its licence is accepted where it restricts. What the server has told of
+     * it meanwhile is newer than its answer.
+     * @param {string} id
+     */
     async start(id) {
         try {
             if (!this.models.has(id)) this.take(await fetchEngines());
             const model = this.models.get(id);
             if (!model || (model.restricts && !(await this.accepted(model)))) return;
             this.known.delete(id);
-            await this.heard(await fetchModel(id, model.restricts));
+            const begun = await fetchModel(id, model.restricts);
+            if (!this.known.has(id)) await this.heard(begun);
         } catch (error) {
-            this.complain(error instanceof Error ? error.message : String(error));
+            this.failed(error);
         }
     }
 
@@ -98,7 +103,7 @@ export class Downloads {
         try {
             await cancelFetch(id);
         } catch (error) {
-            this.complain(error instanceof Error ? error.message : String(error));
+            this.failed(error);
         }
     }
 
@@ -118,6 +123,11 @@ export class Downloads {
         this.take(await fetchEngines());
         await this.app.refreshComboInNodes();
         this.changed();
+    }
+
+    /** @param {unknown} error */
+    failed(error) {
+        this.complain(error instanceof Error ? error.message : String(error));
     }
 
     /** @param {string} detail */

@@ -78,7 +78,8 @@ const TEXTS = {
         streamed_mode: "streamed: the VRAM mode says so",
         streamed_capped: "streamed: memory ran out; free some",
         streamed_gave_up: "streamed: gave way; pin the model",
-        streamed_budget: "streamed: VRAM is short",
+        streamed_limit: "streamed: raise the VRAM limit",
+        streamed_budget: "streamed: VRAM is short; leave less to others",
     },
     zh: {
         title: "Mizuoto",
@@ -155,7 +156,8 @@ const TEXTS = {
         streamed_mode: "流式读取：显存模式如此设定",
         streamed_capped: "流式读取：显存曾耗尽，请腾出一些",
         streamed_gave_up: "流式读取：已让出显存，可固定该模型",
-        streamed_budget: "流式读取：显存不足",
+        streamed_limit: "流式读取：可提高显存上限",
+        streamed_budget: "流式读取：显存不足，可少留给其他程序",
     },
 };
 

@@ -70,6 +70,8 @@ def add_request(parser: argparse.ArgumentParser, *, text: str | None = None) -> 
     parser.add_argument("--language", help="same as --option language=…")
     parser.add_argument("--reference", type=Path, help="WAV file of the voice to clone")
     parser.add_argument("--reference-text", help="what is said in the reference")
+    parser.add_argument("--prompt", type=Path, help="WAV file that the speech goes on from")
+    parser.add_argument("--prompt-text", help="what is said in the prompt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--option", action="append", default=[], metavar="NAME=JSON", help="an option of the engine")
     add_device(parser)
@@ -86,10 +88,12 @@ def request_of(namespace: argparse.Namespace, spec: EngineSpec) -> SpeakRequest:
     if namespace.language is not None:
         options["language"] = namespace.language
     inputs: dict[str, object] = {}
-    if namespace.reference is not None:
-        inputs["reference"] = Audio(*read_wav(namespace.reference))
-    if namespace.reference_text is not None:
-        inputs["reference_text"] = namespace.reference_text
+    for sound in ("reference", "prompt"):
+        path, text = getattr(namespace, sound), getattr(namespace, f"{sound}_text")
+        if path is not None:
+            inputs[sound] = Audio(*read_wav(path))
+        if text is not None:
+            inputs[f"{sound}_text"] = text
     return SpeakRequest(text=namespace.text, seed=namespace.seed, inputs=inputs, options=options)
 
 

@@ -14,9 +14,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
-from ..errors import InputError, UnknownName
+from ..errors import InputError, MissingDependency, UnknownName
 from ..types import Kind
 
 ParamKind = Literal["text", "int", "float", "bool", "choice"]
@@ -221,6 +222,16 @@ class Requirement:
     package: str
     purpose: str
     check: Callable[[], object]
+
+
+def package(name: str, *, purpose: str, module: str = "") -> Requirement:
+    """That a package is installed. module: what it is imported as, if that isn't its name."""
+
+    def check() -> None:
+        if find_spec(module or name) is None:
+            raise MissingDependency(f"the package {name} isn't installed: pip install {name.lower()}")
+
+    return Requirement(package=name, purpose=purpose, check=check)
 
 
 @dataclass(frozen=True, kw_only=True)

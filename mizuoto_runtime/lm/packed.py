@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .decoder import DecoderConfig, HeadProjections, Mlp, RmsNorm, Rope, RopeTable
+from .decoder import DecoderConfig, HeadProjections, Mlp, RmsNorm
+from .positions import Rope, RopeTable
 
 
 @dataclass(frozen=True)

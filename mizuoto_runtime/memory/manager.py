@@ -285,7 +285,9 @@ class ModelManager:
             return f"vram_mode {policy.mode}"
         if handle.cap is not None:
             return "capped after it ran out of memory"
-        return "gave up memory for another" if handle.gave_up_for else "budget"
+        if handle.gave_up_for:
+            return "gave up memory for another"
+        return "vram_limit" if self.room.limited(self.device) else "budget"
 
 
 def _mb(size_bytes: int) -> float:

@@ -57,6 +57,11 @@ class Room:
         set_bytes = self._policy().reserve_bytes
         return min(MOST_RESERVED_BYTES, device.total_bytes() // 8) if set_bytes is None else set_bytes
 
+    def limited(self, device: Device) -> bool:
+        """Whether it is `compute.vram_limit_mb` that leaves no more of `device`."""
+        limit = self._policy().limit_bytes
+        return bool(limit) and limit - device.held_bytes() < self._host.free_bytes(device)
+
     def budget_bytes(self, handles: Sequence[ModelHandle], memory_bytes: int, device: Device) -> int:
         """What `handles` may hold together: what is free and what they hold, less working memory and reserve."""
         policy = self._policy()

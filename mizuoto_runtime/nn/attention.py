@@ -26,6 +26,8 @@ SAMPLED = 8
 """Every which key, at most, is looked at for the greatest score."""
 LEAST_SAMPLE = 64
 LEAST_POSITIONS = 128
+FUSED = ("cpu", "cuda", "xpu")
+"""Devices whose attention holds no scores of all positions with all."""
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -11,6 +11,7 @@ MAX_TEXT_CHARS = 1_000_000
 
 _UNSPEAKABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 """Control characters other than line breaks and tabs, and halves of surrogate pairs."""
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def checked_text(value: object) -> str:
@@ -31,6 +32,12 @@ def checked_text(value: object) -> str:
     if not any(_is_visible(char) for char in value):
         raise InputError("the text is empty; write something to speak")
     return value
+
+
+def refuse_half_pairs(text: str) -> None:
+    """InputError for half a surrogate pair, which tokenizers can't take."""
+    if half := _HALF_PAIR.search(text):
+        raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
 
 
 def _is_visible(char: str) -> bool:

@@ -29,7 +29,7 @@ class Checkpoint:
         single, index = folder / WEIGHTS, folder / INDEX
         if single.is_file():
             self.path = single
-            with _opened(single) as file:
+            with opened_safetensors(single) as file:
                 self._files = dict.fromkeys(file.keys(), single)
         elif index.is_file():
             self.path = index
@@ -66,7 +66,7 @@ class Checkpoint:
         missing = wanted.keys() - found.keys()
         if missing:
             raise ModelFileError(
-                f"{self.path}: {len(missing)} weights under {prefix!r} are missing: {_listed(missing)}; "
+                f"{self.path}: {len(missing)} weights under {prefix!r} are missing: {listed(missing)}; "
                 "download the file again"
             )
         module.load_state_dict(found, strict=True, assign=True)
@@ -81,12 +81,12 @@ class Checkpoint:
 
     def _refuse(self, unexpected: list[str]) -> None:
         if unexpected:
-            raise ModelFileError(f"{self.path}: unexpected weights: {_listed(unexpected)}; it is another model's")
+            raise ModelFileError(f"{self.path}: unexpected weights: {listed(unexpected)}; it is another model's")
 
     def _tensors(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         names = [name for name in self._files if name.startswith(prefix)]
         for path in dict.fromkeys(self._files[name] for name in names):
-            with _opened(path) as file:
+            with opened_safetensors(path) as file:
                 there = set(file.keys())
                 for name in names:
                     if self._files[name] != path:
@@ -108,7 +108,8 @@ def computable(dtype: torch.dtype, path: Path) -> torch.dtype:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened_safetensors(path: Path) -> Iterator[Any]:
+    """The file, as `safe_open` gives it: mapped, and only its header read. ModelFileError for a damaged one."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -126,7 +127,8 @@ def _shards(index: Path) -> dict[str, Path]:
     return {name: index.parent / shard for name, shard in places.items()}
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Some of the names, for an error."""
     ordered = sorted(names)
     more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
     return ", ".join(map(repr, ordered[:MAX_LISTED])) + more

@@ -13,6 +13,7 @@ from ..errors import ModelFileError
 MAX_CONFIG_BYTES = 8 << 20
 MAX_SIZE = 1 << 20
 MAX_LAYERS = 512
+MAX_TOKENIZER_BYTES = 64 << 20
 
 
 def read_entry(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> Entry:
@@ -23,13 +24,18 @@ def read_entry(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> Entry:
 def read_json(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> object:
     """The decoded JSON file. Raises ModelFileError, also if it is larger than `most_bytes`."""
     try:
-        if path.stat().st_size > most_bytes:
-            raise ModelFileError(f"{path}: larger than {most_bytes:,} bytes, so not a model's settings")
+        check_size(path, most_bytes)
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path}: not valid JSON ({error}); download it again") from error
+
+
+def check_size(path: Path, most_bytes: int) -> None:
+    """Refuse a file that is larger, before it is read: ModelFileError. OSError if it can't be looked at."""
+    if path.stat().st_size > most_bytes:
+        raise ModelFileError(f"{path}: larger than {most_bytes:,} bytes, so not a model's settings")
 
 
 class Entry:

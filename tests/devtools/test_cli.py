@@ -154,6 +154,15 @@ def test_pytest_arguments_that_name_tests_replace_the_default() -> None:
     assert not suite._selects_tests("no_such_word")
 
 
+def test_the_whole_suite_uses_all_cores_but_selected_tests_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    whole = (["-n", "4", "--dist", "loadfile"], {"OMP_NUM_THREADS": "1"})
+    assert suite._workers([]) == suite._workers(["-k", "piper"]) == whole
+    assert suite._workers(["tests/devtools", "-x"]) == ([], {})
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert suite._workers([]) == ([], {})
+
+
 def test_the_suite_fails_if_any_part_fails_and_runs_all(monkeypatch: pytest.MonkeyPatch, tree: Tree) -> None:
     ran: list[str] = []
     codes = {"ruff": 0, "mypy": 0, "pytest": 0}

@@ -7,8 +7,8 @@ import pytest
 
 from mizuoto_runtime.engines import spec as spec_module
 from mizuoto_runtime.engines.registry import ENGINES, all_engines, engine_module, engine_spec
-from mizuoto_runtime.engines.spec import SHARED_TYPES, EngineSpec, Param, Phase
-from mizuoto_runtime.errors import InputError, UnknownName
+from mizuoto_runtime.engines.spec import SHARED_TYPES, EngineSpec, Param, Phase, package
+from mizuoto_runtime.errors import InputError, MissingDependency, UnknownName
 
 SPEED = Param(name="speed", kind="float", default=-1.0, auto=-1.0, low=0.5, high=2.0, unit="x", tooltip="Speed.")
 STEPS = Param(name="steps", kind="int", default=8, low=1, high=64, tooltip="Steps.")
@@ -111,3 +111,9 @@ def test_every_engine_has_the_functions_that_it_declares(spec: EngineSpec) -> No
     assert callable(module.load)
     assert all(callable(getattr(module, phase.id)) for phase in spec.phases)
     assert spec.phased or callable(module.memory_required)
+
+
+def test_a_package_that_is_missing_is_said_with_how_to_get_it() -> None:
+    assert package("JSON", module="json", purpose="a test").check() is None
+    with pytest.raises(MissingDependency, match="the package No-Such isn't installed: pip install no-such"):
+        package("No-Such", module="no_such", purpose="a test").check()

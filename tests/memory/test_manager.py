@@ -340,6 +340,15 @@ def test_streamed_bytes_are_those_of_the_phase_that_ran() -> None:
         assert report.partial["h"]["reason"] == "budget"
 
 
+def test_a_limit_that_leaves_no_more_is_said() -> None:
+    for size_bytes, reason in ((4 * SIZE, "vram_limit"), (SIZE // 2, "budget")):
+        rig, handle = Rig(size_bytes, limit_bytes=SIZE // 2 + 1), component("h")
+        ctx = rig.context()
+        with ctx.use([handle], 0):
+            run(handle)
+        assert ctx.memory_report().partial["h"]["reason"] == reason
+
+
 def test_threads_that_share_a_partial_handle_agree() -> None:
     rig, handle = Rig(SIZE // 2), component("h")
     expected, results = run(handle), list[torch.Tensor]()

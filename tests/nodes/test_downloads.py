@@ -30,7 +30,7 @@ from tests.workflows.tab import Tab
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 CARD = f'[data-download="{PIPER}"]'
 BAR = f'[data-download="{PIPER}"] [role="progressbar"]'
@@ -183,6 +183,23 @@ def test_the_button_fetches_the_chosen_model(page: Page, api: Api) -> None:
     assert saved == [prompts.VOICE], "the button isn't part of a workflow"
     prompt = page.evaluate("async () => (await app.graphToPrompt()).output")
     assert next(iter(prompt.values()))["inputs"] == {"model": prompts.VOICE}
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_an_answer_that_comes_late_hides_nothing_newer(page: Page, api: Api) -> None:
+    def answer_late(route: Route) -> None:
+        answer = route.fetch()
+        assert ended(api)["state"] == "done"
+        time.sleep(0.5)
+        route.fulfill(response=answer)
+
+    page.route(f"**/{PIPER.replace(':', '%3A')}/fetch", answer_late)
+    with page.expect_response(lambda answer: answer.url.endswith("/fetch")):
+        page.evaluate(f"void {BUTTON}.callback()")
+    page.wait_for_timeout(200)
+    page.unroute_all()
+    assert page.get_attribute(CARD, "data-state") == "done"
 
 
 @pytest.mark.server

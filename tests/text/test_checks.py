@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from mizuoto_runtime.errors import InputError
-from mizuoto_runtime.text.checks import MAX_TEXT_CHARS, checked_text
+from mizuoto_runtime.text.checks import MAX_TEXT_CHARS, checked_text, refuse_half_pairs
 
 CONTROLS = [chr(code) for code in range(0x100) if unicodedata.category(chr(code)) == "Cc"]
 ALLOWED_CONTROLS = list("\t\n\v\f\r\x85")
@@ -55,6 +55,12 @@ def test_exactly_the_control_and_surrogate_characters_are_refused() -> None:
             refused.add(char)
     expected = {char for char in tried if unicodedata.category(char) in ("Cc", "Cs")}
     assert refused == expected - set(ALLOWED_CONTROLS)
+
+
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands() -> None:
+    refuse_half_pairs("a \U0001f600 b")
+    with pytest.raises(InputError, match=r"half a surrogate pair \(U\+DE00\); remove it"):
+        refuse_half_pairs("a \ude00")
 
 
 def test_the_longest_text_passes_and_a_longer_one_is_refused_with_the_figures() -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ...errors import ModelFileError
-from ...weights.checkpoint import computable
+from ...weights.checkpoint import computable, listed, opened_safetensors
 from .config import OLD_MEL_BUFFERS
 
 EMA = "ema_model."
 EMA_STATE, PLAIN_STATE = "ema_model_state_dict", "model_state_dict"
 COUNTERS = ("initted", "step")
 DROPPED = (*COUNTERS, *OLD_MEL_BUFFERS)
-MAX_LISTED = 4
 
 
 class Tensors:
@@ -43,13 +41,10 @@ def opened(path: Path) -> Iterator[Tensors]:
     if path.suffix != ".safetensors":
         yield _unpickled(path)
         return
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = {_plain(name): name for name in file.keys()}  # noqa: SIM118
-            shapes = {name: tuple(file.get_slice(stored).get_shape()) for name, stored in names.items()}
-            yield Tensors(path, _kept(shapes), lambda name: file.get_tensor(names[name]))
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
+    with opened_safetensors(path) as file:
+        names = {_plain(name): name for name in file.keys()}  # noqa: SIM118
+        shapes = {name: tuple(file.get_slice(stored).get_shape()) for name, stored in names.items()}
+        yield Tensors(path, _kept(shapes), lambda name: file.get_tensor(names[name]))
 
 
 def _unpickled(path: Path) -> Tensors:
@@ -68,7 +63,7 @@ def _unpickled(path: Path) -> Tensors:
     tensors = {_plain(str(name)): value for name, value in content.items()}
     shapes = {name: tuple(value.shape) for name, value in tensors.items() if isinstance(value, Tensor)}
     if strange := [name for name in _kept(shapes) if not _is_plain(tensors[name])]:
-        raise ModelFileError(f"{path}: {_listed(strange)} are no plain tensors; download the file again")
+        raise ModelFileError(f"{path}: {listed(strange)} are no plain tensors; download the file again")
     return Tensors(path, _kept(shapes), lambda name: tensors[name])
 
 
@@ -107,11 +102,11 @@ def fill(
     renamed = {target: name for name, target in targets.items() if target is not None}
     unexpected = [name for name, target in targets.items() if target is not None and target not in wanted]
     if unexpected:
-        raise ModelFileError(f"{tensors.path}: unexpected weights: {_listed(unexpected)}; it is another model's")
+        raise ModelFileError(f"{tensors.path}: unexpected weights: {listed(unexpected)}; it is another model's")
     missing = [f"{name} of {type(module).__name__}" for name in wanted.keys() - renamed.keys()]
     if missing:
         raise ModelFileError(
-            f"{tensors.path}: {len(missing)} weights are missing: {_listed(missing)}; download the file again"
+            f"{tensors.path}: {len(missing)} weights are missing: {listed(missing)}; download the file again"
         )
     for target, name in renamed.items():
         if tensors.shapes[name] != wanted[target]:
@@ -129,9 +124,3 @@ def _floating(tensors: Tensors, name: str) -> Tensor:
     if not tensor.is_floating_point():
         raise ModelFileError(f"{tensors.path}: the weight {name!r} is {tensor.dtype}; it must be floating-point")
     return tensor
-
-
-def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
-    return ", ".join(map(repr, ordered[:MAX_LISTED])) + more

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from ...nn.attention import attention_bytes
+from ...nn.attention import FUSED, attention_bytes
 from .config import Architecture
 from .sampler import GROUP, Sampling
 from .vocos import TILE_FRAMES, VocosConfig
 
 BASE_BYTES = 32 << 20
-FUSED = ("cpu", "cuda", "xpu")
-"""Devices whose attention holds no scores of all positions with all."""
 VOCODER_LIVE = 4
 
 

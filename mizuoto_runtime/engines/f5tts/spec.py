@@ -13,7 +13,7 @@ from ..spec import (
     Param,
     Phase,
     Port,
-    Requirement,
+    package,
 )
 from .catalog import LICENCE, TAGS, VARIANTS
 
@@ -184,15 +184,6 @@ VOCODER = Phase(
 )
 
 
-def _check_yaml() -> None:
-    from importlib.util import find_spec
-
-    from ...errors import MissingDependency
-
-    if find_spec("yaml") is None:
-        raise MissingDependency("the package PyYAML isn't installed: pip install pyyaml")
-
-
 SPEC = EngineSpec(
     id="f5tts",
     label="F5-TTS",
@@ -207,5 +198,5 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(Requirement(package="PyYAML", purpose="the vocoder's settings", check=_check_yaml),),
+    requirements=(package("PyYAML", module="yaml", purpose="the vocoder's settings"),),
 )

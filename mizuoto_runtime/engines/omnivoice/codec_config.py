@@ -194,13 +194,19 @@ def _semantic(root: Entry, width: int) -> SemanticConfig:
     ratios = root.sizes("channel_ratios", (1, 1))
     if len(ratios) != len(strides) or max(ratios) * width > MOST_CHANNELS or ratios[-1] != 1:
         raise root.error("channel_ratios", f"is {list(ratios)}; as many numbers as strides are needed, the last one 1")
+    dilations = root.sizes("block_dilations", (1, 1))
+    if len(strides) * len(dilations) > MAX_LAYERS:
+        raise root.error("block_dilations", f"give {len(strides) * len(dilations):,} layers; {MAX_LAYERS} are the most")
+    unit_kernel = root.size("unit_kernel_size", 3)
+    if unit_kernel % 2 == 0:
+        raise root.error("unit_kernel_size", f"is {unit_kernel}; its layers keep the length only with an odd number")
     return SemanticConfig(
         width=width,
         kernel=root.size("kernel_size", 3),
-        unit_kernel=root.size("unit_kernel_size", 3),
+        unit_kernel=unit_kernel,
         widths=tuple(width * ratio for ratio in ratios),
         strides=strides,
-        dilations=root.sizes("block_dilations", (1, 1)),
+        dilations=dilations,
     )
 
 

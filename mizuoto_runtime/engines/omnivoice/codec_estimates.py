@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from ...nn.attention import FUSED
 from .codec_config import CodecConfig, HubertConfig
 from .codec_decoder import WHOLE, reach_rows, tile_frames
 from .codec_encoder import SEMANTIC_EDGE, tile_samples
@@ -21,8 +22,6 @@ MLP_LIVE = 4
 SEMANTIC_LIVE = 5
 SEARCH_LIVE = 3
 SCORES_LIVE = 2
-FUSED = ("cpu", "cuda", "xpu")
-"""Devices whose attention holds no scores of all positions with all."""
 BASE_BYTES = 16 << 20
 ELEMENT_BYTES = 4
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ...errors import ModelFileError, ModelNotFound
 from ...loader import Loader
 from ...memory.handle import ModelHandle
+from ...weights.checkpoint import listed, opened_safetensors
 from ...weights.pages import give_back_pages
 from .codec_config import CodecConfig, read_codec_config
 from .codec_decoder import CodecDecoder
@@ -23,7 +22,6 @@ from .codec_encoder import CodecEncoder
 
 WEIGHTS = "model.safetensors"
 ENCODER, DECODER = "codec_encoder", "codec_decoder"
-MAX_LISTED = 4
 Names = Sequence[tuple[str, str]]
 """Patterns of official names, and ours."""
 
@@ -121,7 +119,7 @@ def load_modules(folder: Path) -> tuple[CodecConfig, CodecEncoder, CodecDecoder]
     config = read_codec_config(folder)
     with torch.device("meta"):
         encoder, decoder = CodecEncoder(config), CodecDecoder(config)
-    with _opened(path) as file:
+    with opened_safetensors(path) as file:
         reader = _Reader(path, file, config)
         reader.fill(decoder, _DECODER, _OF_DECODER)
         reader.fill(encoder, _ENCODER, _OF_ENCODER)
@@ -152,7 +150,7 @@ class _Reader:
         missing = wanted.keys() - stored.keys()
         if missing:
             raise ModelFileError(
-                f"{self.path}: {len(missing)} weights are missing: {_listed(missing)}; download the file again"
+                f"{self.path}: {len(missing)} weights are missing: {listed(missing)}; download the file again"
             )
         found = {target: self._tensor(name, wanted[target]) for target, name in stored.items()}
         if isinstance(module, CodecEncoder):
@@ -163,7 +161,7 @@ class _Reader:
     def finish(self) -> None:
         """Refuse what nobody asked for, but for quantizers that encoding doesn't fill."""
         if self._left:
-            raise ModelFileError(f"{self.path}: unexpected weights: {_listed(self._left)}; it is another model's")
+            raise ModelFileError(f"{self.path}: unexpected weights: {listed(self._left)}; it is another model's")
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         self._left.discard(name)
@@ -187,22 +185,7 @@ def _joined(direction: Tensor, scale: Tensor) -> Tensor:
     return weight
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
-
-
 def _renamed(name: str, names: Names) -> str:
     for pattern, replacement in names:
         name = re.sub(pattern, replacement, name)
     return name
-
-
-def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
-    return ", ".join(map(repr, ordered[:MAX_LISTED])) + more

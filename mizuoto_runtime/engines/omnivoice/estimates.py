@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import torch
 
+from ...nn.attention import FUSED
 from .config import OmniVoiceConfig
 from .unmask import Prompt, Unmasking
 
 BASE_BYTES = 16 << 20
-FUSED = ("cpu", "cuda", "xpu")
-"""Devices whose attention holds no scores of all positions with all."""
 CHOOSING, CHANCE, NOISE = 6, 4, 4
 """Tensors over all codes that live at once: while one codebook's are chosen, more if by chance; while noise is made."""
 

@@ -42,7 +42,7 @@ def language_id(language: str) -> tuple[str, str]:
 
 
 def _unknown(language: str, near: list[str]) -> str:
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     return (
         f"unknown language {language!r}, so the model was told none{hint} A name or an id of the "
         f"{len(ids_by_name())} known ones is needed, such as 'Chinese' or 'zh'"

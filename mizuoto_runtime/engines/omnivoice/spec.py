@@ -13,7 +13,7 @@ from ..spec import (
     Param,
     Phase,
     Port,
-    Requirement,
+    package,
 )
 from .catalog import LICENCE, TAGS, VARIANTS
 
@@ -273,15 +273,6 @@ DECODE = Phase(
 )
 
 
-def _check_tokenizers() -> None:
-    from importlib.util import find_spec
-
-    from ...errors import MissingDependency
-
-    if find_spec("tokenizers") is None:
-        raise MissingDependency("the package tokenizers isn't installed: pip install tokenizers")
-
-
 SPEC = EngineSpec(
     id="omnivoice",
     label="OmniVoice",
@@ -297,5 +288,5 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, description=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(Requirement(package="tokenizers", purpose="the text's tokens", check=_check_tokenizers),),
+    requirements=(package("tokenizers", purpose="the text's tokens"),),
 )

@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InputError, MissingDependency, ModelFileError
+from ...errors import MissingDependency, ModelFileError
+from ...text.checks import refuse_half_pairs
 from ...text.qwen import cut_as_qwen
-from ...weights.entries import read_entry
+from ...weights.entries import MAX_TOKENIZER_BYTES, check_size, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -69,8 +70,7 @@ class TextTokenizer:
         return [token for piece in pieces if piece for token in self._encode(piece)]
 
     def _encode(self, text: str) -> list[int]:
-        if half := re.search("[\ud800-\udfff]", text):
-            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
+        refuse_half_pairs(text)
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
@@ -100,6 +100,7 @@ def load_tokenizer(folder: Path, text_vocab: int) -> TextTokenizer:
     path = folder / TOKENIZER
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file; an OmniVoice model needs it, download it again")
+    check_size(path, MAX_TOKENIZER_BYTES)
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain ones

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ...lm.decoder import RopeTable
 from ...lm.packed import Ends, Packing
+from ...lm.positions import RopeTable
 from .network import Network
 
 KEPT_SHARE = 0.1

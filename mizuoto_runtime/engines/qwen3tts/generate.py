@@ -13,8 +13,8 @@ from torch import Generator, Tensor
 
 from ...errors import InputError
 from ...lm.cache import CacheKind, KvCache, new_cache
-from ...lm.decoder import Masks, Rope, RopeTable
 from ...lm.graphs import GraphedSteps
+from ...lm.positions import Masks, Rope, RopeTable
 from ...lm.sampling import exponential_noise, penalise_repeats
 from .config import SUPPRESSED, Generation, TalkerConfig
 from .prompt import Prompt

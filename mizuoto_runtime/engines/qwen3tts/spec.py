@@ -13,7 +13,7 @@ from ..spec import (
     Param,
     Phase,
     Port,
-    Requirement,
+    package,
 )
 from .catalog import LANGUAGES, SPEAKERS, TAGS, VARIANTS
 
@@ -259,15 +259,6 @@ DECODE = Phase(
 )
 
 
-def _check_tokenizers() -> None:
-    from importlib.util import find_spec
-
-    from ...errors import MissingDependency
-
-    if find_spec("tokenizers") is None:
-        raise MissingDependency("the package tokenizers isn't installed: pip install tokenizers")
-
-
 SPEC = EngineSpec(
     id="qwen3tts",
     label="Qwen3-TTS",
@@ -284,5 +275,5 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, preset_voices=True, description=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(Requirement(package="tokenizers", purpose="the text's tokens", check=_check_tokenizers),),
+    requirements=(package("tokenizers", purpose="the text's tokens"),),
 )

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ...lm.decoder import ACTIVATIONS, Decoder, KeyStore, Masks, Rope
+from ...lm.decoder import ACTIVATIONS, Decoder, KeyStore
+from ...lm.positions import Masks, Rope
 from .config import TalkerConfig
 
 

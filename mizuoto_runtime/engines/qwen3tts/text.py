@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InputError, MissingDependency, ModelFileError
+from ...errors import MissingDependency, ModelFileError
+from ...text.checks import refuse_half_pairs
 from ...text.qwen import cut_as_qwen
 from ...weights.entries import Entry, read_entry
 
@@ -37,8 +37,7 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens in it count as such. InputError for half a surrogate pair."""
-        if half := re.search("[\ud800-\udfff]", text):
-            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
+        refuse_half_pairs(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...errors import ModelFileError, ModelNotFound
+from ...weights.checkpoint import listed, opened_safetensors
 
 STATE = "state_dict"
-MAX_LISTED = 4
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,9 @@ def opened(folder: Path, *names: str) -> Iterator[Stored]:
     if path.suffix != ".safetensors":
         yield _unpickled(path)
         return
-    try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            yield Stored(path, shapes, file.get_tensor)
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
+    with opened_safetensors(path) as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        yield Stored(path, shapes, file.get_tensor)
 
 
 def _unpickled(path: Path) -> Stored:
@@ -87,10 +83,3 @@ def floating(stored: Stored, name: str) -> Tensor:
     if not tensor.is_floating_point():
         raise ModelFileError(f"{stored.path}: the weight {name!r} is {tensor.dtype}; it must be floating-point")
     return tensor
-
-
-def listed(names: Iterable[str]) -> str:
-    """Some of the names, for an error."""
-    ordered = sorted(names)
-    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
-    return ", ".join(map(repr, ordered[:MAX_LISTED])) + more

@@ -165,6 +165,7 @@ def _decoder(lm: Entry) -> DecoderConfig:
     head_dim = lm.size("kv_channels", width // heads, high=MAX_WIDTH)
     if head_dim % 2:
         raise lm.error("kv_channels", f"is {head_dim}; rotary positions need an even number")
+    lm.only("no_rope", False, False)
     factors, scale = _positions(lm, head_dim)
     decoder = DecoderConfig(
         width=width,

@@ -6,15 +6,19 @@ import torch
 
 from ...lm.cache import CacheKind, peak_bytes, position_bytes
 from ...lm.decoder import DecoderConfig
+from ...nn.attention import FUSED
 from .config import VoxCpmConfig
 from .network import PATCHES_AT_ONCE
 
 ROTATED_BYTES = 4
 """Of each value of a query while it is rotated, in float32."""
+SCORES_LIVE, SCORE_BYTES = 2, 4
 BASE_BYTES = 16 << 20
 
 
-def model_bytes(config: VoxCpmConfig, prompt: int, new: int, kind: CacheKind, dtype: torch.dtype) -> int:
+def model_bytes(
+    config: VoxCpmConfig, prompt: int, new: int, kind: CacheKind, dtype: torch.dtype, device: torch.device
+) -> int:
     """Upper bound in bytes while one sequence grows from `prompt` positions by `new`: its keys and values, and what the
     prompt's widest layer holds at once."""
     lm = config.lm
@@ -23,7 +27,8 @@ def model_bytes(config: VoxCpmConfig, prompt: int, new: int, kind: CacheKind, dt
     held = peak_bytes(each, lm.layers + config.residual.layers, positions, kind, 1, first_positions=positions)
     beside = prompt * dtype.itemsize * 5 * lm.width
     rows = min(prompt, PATCHES_AT_ONCE) * (config.patch + 1)
-    reading = max(_layer_bytes(lm, prompt, dtype), _layer_bytes(config.encoder, rows, dtype))
+    scores = 0 if device.type in FUSED else SCORES_LIVE * SCORE_BYTES * lm.heads * prompt**2
+    reading = max(_layer_bytes(lm, prompt, dtype) + scores, _layer_bytes(config.encoder, rows, dtype))
     step = _layer_bytes(config.dit, 2 * config.dit_positions, dtype)
     return held + beside + max(reading, step) + BASE_BYTES
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...lm.cache import KvCache
-from ...lm.decoder import Decoder, DecoderConfig, Masks, NoCache, Rope, RopeTable
+from ...lm.decoder import Decoder, DecoderConfig, NoCache
+from ...lm.positions import Masks, Rope, RopeTable
 from ...nn.linear import Linear
 from .config import VoxCpmConfig
 

@@ -91,6 +91,7 @@ def voice(
         reference=None if reference is None else _encoded(ctx, model, reference, before=False),
         prompt=None if prompt is None else _encoded(ctx, model, prompt, before=True),
         prompt_text=prompt_text or "",
+        rate_hz=model.config.vae.input_rate_hz,
     )
 
 

@@ -17,12 +17,13 @@ from .text import AUDIO_START, REFERENCE_END, REFERENCE_START, TextTokenizer
 class Voice:
     """Who speaks. reference: what it sounds like; prompt: what the speech goes on from; prompt_text: its text.
 
-    Both sounds are float32 (patches, patch, latent) on the CPU.
+    Both sounds are float32 (patches, patch, latent) on the CPU. rate_hz: that at which their model hears.
     """
 
     reference: Tensor | None = None
     prompt: Tensor | None = None
     prompt_text: str = ""
+    rate_hz: int = 0
 
     def check(self, config: VoxCpmConfig) -> None:
         """InputError if a model with this configuration can't speak with the voice."""
@@ -35,6 +36,11 @@ class Voice:
                     f"the voice has patches of {tuple(sound.shape[1:])}, this model's are {own}; connect one model to "
                     "both nodes"
                 )
+        if self.rate_hz != config.vae.input_rate_hz:
+            raise InputError(
+                f"the voice is one of a model that hears {self.rate_hz:,} Hz, this one hears "
+                f"{config.vae.input_rate_hz:,} Hz; connect one model to both nodes"
+            )
 
 
 @dataclass(frozen=True)

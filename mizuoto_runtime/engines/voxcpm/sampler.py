@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...lm.decoder import Rope
+from ...lm.positions import Rope
 from .network import LocalDit
 
 STILL_SHARE = 0.04

@@ -46,12 +46,14 @@ class Retries:
 class Latents:
     """Speech before its decoding. context, patches: float32 (patches, patch, latent) on the CPU.
 
-    context: what is decoded before the patches. cut_patches: how much is cut off the sound's beginning.
+    context: what is decoded before the patches. cut_patches: how much is cut off the sound's beginning. rate_hz: the
+    sound's, by which models of other generations are told apart.
     """
 
     patches: Tensor
     context: Tensor
     cut_patches: int
+    rate_hz: int
 
     @property
     def frames(self) -> Tensor:
@@ -64,6 +66,11 @@ class Latents:
             raise InputError(
                 f"the latents have patches of {tuple(self.patches.shape[1:])}, this model's are "
                 f"{(config.patch, config.latent)}; connect one model to both nodes"
+            )
+        if self.rate_hz != config.vae.output_rate_hz:
+            raise InputError(
+                f"the latents are of sound at {self.rate_hz:,} Hz, this model's at {config.vae.output_rate_hz:,} Hz; "
+                "connect one model to both nodes"
             )
 
 
@@ -86,7 +93,7 @@ def write_latents(
     if not writing.ended:
         ctx.warn(_unended(config, prompt, retries, len(patches)))
     ctx.applied["patches"] = len(patches)
-    return Latents(patches, context, _cut(config, context))
+    return Latents(patches, context, _cut(config, context), config.vae.output_rate_hz)
 
 
 def _cut(config: VoxCpmConfig, context: Tensor) -> int:
@@ -169,5 +176,6 @@ class _Writing:
     def _memory_bytes(self, held_bytes: int) -> int:
         module = self._handle.module
         assert isinstance(module, VoxCpm)
-        needed = model_bytes(self._config, self._prompt.positions, self._most, self._ctx.kv_cache, module.dtype)
+        device, kind = torch.device(self._ctx.device), self._ctx.kv_cache
+        needed = model_bytes(self._config, self._prompt.positions, self._most, kind, module.dtype, device)
         return max(0, needed - held_bytes)

@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError, MissingDependency, ModelFileError, ModelNotFound
-from ...weights.entries import Entry, read_entry
+from ...errors import MissingDependency, ModelFileError, ModelNotFound
+from ...text.checks import refuse_half_pairs
+from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-MAX_TOKENIZER_BYTES = 64 << 20
+MAX_DIGITS = 9
+"""Of an id; Python refuses to read numbers of thousands of digits."""
 AUDIO_START = 101
 REFERENCE_START, REFERENCE_END = 103, 104
 SPACE = "▁"
 NAMED = ("unk_token", "bos_token", "eos_token")
 _SPACES = re.compile(r"\s+")
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens in it count as such. InputError for half a surrogate pair."""
-        if half := _HALF.search(text):
-            raise InputError(f"a text holds half a surrogate pair (U+{ord(half[0]):04X}); remove it: {text[:40]!a}")
+        refuse_half_pairs(text)
         pieces: Sequence[str] = self.tokenizer.encode(text, add_special_tokens=False).tokens
         return [self._id(piece) for piece in self._single(pieces)]
 
@@ -159,7 +159,7 @@ def _added(whole: Entry, settings: Entry) -> Iterator[AddedToken]:
 def _added_entries(whole: Entry, settings: Entry) -> list[Entry]:
     if settings.has("added_tokens_decoder"):
         added = settings.entry("added_tokens_decoder")
-        wrong = next((key for key in added.content if not key.isdecimal()), None)
+        wrong = next((key for key in added.content if not key.isdecimal() or len(key) > MAX_DIGITS), None)
         if wrong is not None:
             raise added.error(wrong, "is no id")
         return [added.entry(key) for key in sorted(added.content, key=int)]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import pickle
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...errors import ModelFileError, ModelNotFound
+from ...errors import ModelFileError
+from ...weights.checkpoint import listed
+from .checkpoint import Stored, floating, opened
 from .vae_config import KEY, VaeConfig
 from .vae_decoder import VaeDecoder
 from .vae_encoder import VaeEncoder
@@ -22,11 +17,9 @@ from .vae_folding import Folding, fold_decoder, fold_encoder
 from .vae_layout import BOUNDS, Shapes, convolutions, others, outputs
 
 SAFETENSORS, PICKLE = "audiovae.safetensors", "audiovae.pth"
-STATE = "state_dict"
 UNUSED = "encoder.fc_logvar."
 NORM, DIRECTION = ".weight_g", ".weight_v"
 _RENAMED = ((".parametrizations.weight.original0", NORM), (".parametrizations.weight.original1", DIRECTION))
-MAX_LISTED = 4
 
 
 def load_vae(folder: Path, config: VaeConfig, *, encoding: bool = True) -> tuple[VaeDecoder, VaeEncoder | None]:
@@ -35,7 +28,8 @@ def load_vae(folder: Path, config: VaeConfig, *, encoding: bool = True) -> tuple
     encoding: whether the encoder is wanted. Raises ModelNotFound if there is no VAE, ModelFileError if its file is not
     what it should be.
     """
-    with opened(folder) as source:
+    with opened(folder, SAFETENSORS, PICKLE) as stored:
+        source = VaeFile(stored)
         source.check(config)
         with torch.device("meta"):
             decoder = VaeDecoder(config)
@@ -53,11 +47,11 @@ def load_vae(folder: Path, config: VaeConfig, *, encoding: bool = True) -> tuple
 class VaeFile:
     """A file's tensors, read when they are asked for. shapes: by name; names of newer weight_norm become the old's."""
 
-    def __init__(self, path: Path, shapes: Shapes, get: Callable[[str], Tensor]) -> None:
-        self.path = path
-        self.shapes = {_renamed(name): shape for name, shape in shapes.items() if not name.startswith(UNUSED)}
-        self._stored = {_renamed(name): name for name in shapes}
-        self._get = get
+    def __init__(self, stored: Stored) -> None:
+        self.path = stored.path
+        self.shapes = {_renamed(name): shape for name, shape in stored.shapes.items() if not name.startswith(UNUSED)}
+        self._names = {_renamed(name): name for name in stored.shapes}
+        self._stored = stored
 
     def vector(self, name: str) -> Tensor:
         """A weight as (values)."""
@@ -78,16 +72,16 @@ class VaeFile:
         wanted = self._wanted(config)
         unexpected = self.shapes.keys() - wanted.keys()
         if unexpected:
-            raise ModelFileError(f"{self.path}: unexpected weights: {_listed(unexpected)}; it is another model's")
+            raise ModelFileError(f"{self.path}: unexpected weights: {listed(unexpected)}; it is another model's")
         missing = wanted.keys() - self.shapes.keys()
         if missing:
             raise ModelFileError(
-                f"{self.path}: {len(missing)} weights are missing: {_listed(missing)}; download the file again"
+                f"{self.path}: {len(missing)} weights are missing: {listed(missing)}; download the file again"
             )
         for name, shape in wanted.items():
             if self.shapes[name] != shape:
                 raise ModelFileError(
-                    f"{self.path}: the weight {self._stored[name]!r} is {list(self.shapes[name])}; by {KEY} in "
+                    f"{self.path}: the weight {self._names[name]!r} is {list(self.shapes[name])}; by {KEY} in "
                     f"config.json it is {list(shape)}. The two files belong to different models"
                 )
 
@@ -102,78 +96,12 @@ class VaeFile:
         return wanted
 
     def _floating(self, name: str) -> Tensor:
-        tensor = self._get(self._stored[name])
-        if not tensor.is_floating_point() and name != BOUNDS:
-            raise ModelFileError(
-                f"{self.path}: the weight {self._stored[name]!r} is {tensor.dtype}; it must be floating-point"
-            )
-        return tensor
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[VaeFile]:
-    """The VAE's file in `folder`, safetensors first. ModelNotFound, or ModelFileError for a damaged one."""
-    safe, pickled = folder / SAFETENSORS, folder / PICKLE
-    if safe.is_file():
-        with _safetensors(safe) as file:
-            yield file
-    elif pickled.is_file():
-        yield _unpickled(pickled)
-    else:
-        raise ModelNotFound(f"{folder}: has neither {SAFETENSORS} nor {PICKLE}; download the model again")
-
-
-@contextmanager
-def _safetensors(path: Path) -> Iterator[VaeFile]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            yield VaeFile(path, shapes, file.get_tensor)
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
-
-
-def _unpickled(path: Path) -> VaeFile:
-    """A file of `torch.save`, which may hold nothing but tensors and plain values."""
-    if not zipfile.is_zipfile(path):
-        raise ModelFileError(f"{path}: damaged, or not a file of weights; download it again")
-    try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelFileError(f"{path}: damaged, or not a file of weights ({reason}); download it again") from error
-    if isinstance(content, Mapping) and isinstance(content.get(STATE), Mapping):
-        content = content[STATE]
-    if not isinstance(content, Mapping) or not content:
-        raise ModelFileError(f"{path}: holds no weights by name; is it another model's?")
-    tensors = {str(name): value for name, value in content.items()}
-    strange = [name for name, value in tensors.items() if not _is_plain(value)]
-    if strange or _overlap(tensors.values()):
-        what = f"{_listed(strange)} are no plain tensors" if strange else "weights lie in one place"
-        raise ModelFileError(f"{path}: {what}; it is another model's")
-    return VaeFile(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__)
-
-
-def _is_plain(value: object) -> bool:
-    """Whether it is a tensor that holds each of its values, and so is no larger than the file says."""
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
-        return False
-    return not value.is_quantized and value.is_contiguous()
-
-
-def _overlap(tensors: Iterable[Tensor]) -> bool:
-    """Whether tensors share values."""
-    places = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in tensors if tensor.nbytes)
-    return any(end > start for (_, end), (start, _) in itertools.pairwise(places))
+        """A weight as it is stored; only the bounds may be whole numbers."""
+        stored = self._names[name]
+        return self._stored.get(stored) if name == BOUNDS else floating(self._stored, stored)
 
 
 def _renamed(name: str) -> str:
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return name
-
-
-def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
-    return ", ".join(map(repr, ordered[:MAX_LISTED])) + more

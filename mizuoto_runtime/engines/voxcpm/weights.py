@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from ...errors import ModelFileError
 from ...nn.linear import LEAST_BYTES, lay_out_in_blocks
+from ...weights.checkpoint import listed
 from ...weights.pages import give_back_pages
 from ...weights.store import ALIGNMENT_BYTES
-from .checkpoint import Stored, floating, listed, opened
+from .checkpoint import Stored, floating, opened
 from .config import CONFIG, VoxCpmConfig, read_config
 from .network import VoxCpm
 from .text import TextTokenizer, load_tokenizer
@@ -41,8 +42,8 @@ def load_modules(folder: Path, dtype: torch.dtype | None = None, *, blocks: bool
     """Load the model in `folder`.
 
     dtype: of the model's weights, None: as its description says; what is stored so is mapped and not copied. blocks:
-    whether weights that each step reads once may be copied into another layout, see `lay_out_in_blocks`. Raises
-    ModelNotFound if files are missing, ModelFileError if one is not what it should be.
+    whether bfloat16 weights that each step reads once may be copied into another layout, see `lay_out_in_blocks`; in
+    float32 it gains nothing. Raises ModelNotFound if files are missing, ModelFileError if one is not what it should be.
     """
     config = read_config(folder)
     tokenizer = load_tokenizer(folder, config.vocab)
@@ -59,7 +60,7 @@ def load_model(folder: Path, config: VoxCpmConfig, dtype: torch.dtype, *, blocks
     with opened(folder, SAFETENSORS, PICKLE) as stored:
         names = {_ours(name): name for name in stored.shapes if not name.startswith(UNUSED)}
         _check(stored, names, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
-        _fill(model, stored, names, dtype, blocks=blocks)
+        _fill(model, stored, names, dtype, blocks=blocks and dtype == torch.bfloat16)
     return model.requires_grad_(False).eval()
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from mizuoto_runtime.engines.omnivoice import codec_weights
 from mizuoto_runtime.engines.omnivoice.codec_weights import load_modules
 from mizuoto_runtime.errors import ModelFileError, ModelNotFound
+from mizuoto_runtime.weights import checkpoint
 from tests.golden.omnivoice.codec.signals import tones
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "omnivoice" / "codec"
@@ -82,7 +83,7 @@ def test_what_only_training_needs_is_never_read(folder: Path, monkeypatch: pytes
         def __exit__(self, *error: object) -> None:
             self._file.__exit__(*error)
 
-    monkeypatch.setattr(codec_weights, "safe_open", Opened)
+    monkeypatch.setattr(checkpoint, "safe_open", Opened)
     load_modules(folder)
     stored = load_file(folder / WEIGHTS).keys()
     left = stored - read
@@ -194,6 +195,8 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         ("", "channel_ratios", [1], "as many numbers as strides"),
         ("", "channel_ratios", [1, 2], "the last one 1"),
         ("", "channel_ratios", [1 << 19, 1], "as many numbers as strides"),
+        ("", "block_dilations", [1] * 400, "give 800 layers; 512 are the most"),
+        ("", "unit_kernel_size", 4, "only with an odd number"),
         ("", "sample_rate", 10**7, "from 1 to 384,000"),
         ("", "sample_rate", 100, "need the same product, of 100 at most"),
         ("", "acoustic_model_config", 3, "acoustic_model_config is 3; it must be an object"),

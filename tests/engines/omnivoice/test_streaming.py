@@ -63,7 +63,7 @@ def test_any_allocation_may_fail(library: ModelLibrary, cloned: bool, share: str
     assert check_failing_allocations(library, find, asked, retry=retry, share=share, step=5) > 4
 
 
-@pytest.mark.parametrize(("cloned", "first", "step"), [(True, 40, 791), (False, 90, 401)])
+@pytest.mark.parametrize(("cloned", "first", "step"), [(True, 40, 601), (False, 90, 301)])
 def test_memory_may_run_out_in_any_operation(library: ModelLibrary, cloned: bool, first: int, step: int) -> None:
     asked = request(cloned=cloned, num_step=2)
     exact = check_failing_operations(library, find, asked, share="whole", first=first, step=step)

@@ -58,6 +58,10 @@ def test_an_unknown_language_is_said_with_what_is_near(language: str, hint: str)
     assert hint in language_id(language)[1]
 
 
+def test_without_anything_near_the_note_is_still_two_sentences() -> None:
+    assert "so the model was told none. A name or an id" in language_id("????")[1]
+
+
 def test_attributes_are_upstreams() -> None:
     for given, text, wanted in RECORDED["instructs"]:
         if wanted is None:
@@ -109,6 +113,10 @@ def test_a_tokenizer_that_isnt_the_models_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path, VOCAB)
     path.write_text(whole.replace("<|denoise|>", "<|denoised|>"), encoding="utf-8")
     with pytest.raises(ModelFileError, match=r"lacks the token <\|denoise\|>"):
+        load_tokenizer(tmp_path, VOCAB)
+    with path.open("r+b") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json: larger than 67,108,864 bytes"):
         load_tokenizer(tmp_path, VOCAB)
     shutil.copy(FOLDER / "tokenizer.json", path)
     with pytest.raises(ModelFileError, match="the model knows 300"):

@@ -98,7 +98,7 @@ def _upstreams_voice(voice: Artifact, number: int) -> Artifact:
     own = voice.value
     assert isinstance(own, Voice) and own.reference is not None and own.prompt is not None
     reference, prompt = (each.reshape(-1, *own.prompt.shape[1:]) for each in encoded(number))
-    return replace(voice, value=Voice(reference=reference, prompt=prompt, prompt_text=own.prompt_text))
+    return replace(voice, value=replace(own, reference=reference, prompt=prompt))
 
 
 class _Watched:
