@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mizuoto_runtime.errors import Cancelled, InputError, NotEnoughMemory, UnknownName
+from mizuoto_runtime.errors import Cancelled, InputError, ModelFileError, NotEnoughMemory, UnknownName
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.memory.ram import GB, Ram
@@ -48,6 +48,16 @@ def test_meta_says_what_was_asked_done_and_held(session: Session) -> None:
     assert meta["phases"][0]["options"] == {"tone_seconds": 0.05, "noise": 0.0}  # type: ignore[index]
     assert meta["phases"][0]["seed"] == 5  # type: ignore[index]
     assert meta["memory"] == {"streamed_mb": 0.0, "loaded_mb": 0.0, "size_mb": 0.0}
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_sound_that_is_no_numbers_is_refused(session: Session, wrong: float) -> None:
+    loaded = session.open(session.find("dummy", "tones"))
+    with torch.no_grad():
+        loaded.handles[0].module.loudness[0] = wrong  # type: ignore[index, operator]
+    with pytest.raises(ModelFileError, match=r"Tones: .* of 3,840 samples aren't finite .*compute\.dtype to float32"):
+        speak(session, "ab")
+    assert not loaded.busy
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True, "1"])

@@ -9,12 +9,15 @@ from ..errors import InputError
 from .wav import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
 
 SILENT_PEAK = 1e-3
+LOUDEST_PEAK = 100.0
+"""Above it samples are no sound of full scale 1, but whole numbers that nobody scaled, or damaged."""
 
 
 def recording_batch(samples: Tensor, rate_hz: int) -> Tensor:
     """samples: (length), (channels, length) or (batch, channels, length) → float32 (batch, channels, length), CPU.
 
-    Whole numbers aren't rescaled. InputError if it is none of these, empty, not finite, or its rate is no sound's.
+    Whole numbers aren't rescaled. InputError if it is none of these, empty, not finite, far above full scale, or its
+    rate is no sound's.
     """
     if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
         raise InputError(f"the reference has {rate_hz:,} Hz; {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz are needed")
@@ -24,6 +27,12 @@ def recording_batch(samples: Tensor, rate_hz: int) -> Tensor:
     batch = batch.reshape((1, 1, -1) if batch.ndim == 1 else (-1, *batch.shape[-2:]))
     if not torch.isfinite(batch).all():
         raise InputError("the reference holds samples that aren't finite numbers; export it again")
+    peak = float(batch.abs().max())
+    if peak > LOUDEST_PEAK:
+        raise InputError(
+            f"the reference's peak is {peak:,.6g} times full scale; samples from -1 to 1 are needed. Divide whole "
+            "numbers by their largest value, 32,768 if they have 16 bits"
+        )
     return batch
 
 

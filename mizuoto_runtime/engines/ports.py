@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import InputError, UnknownName
+from ..errors import InputError, ModelFileError, UnknownName
 from ..text.checks import checked_text
 from ..types import Artifact, Audio, PhaseReport
 from .spec import AUDIO, MODEL, TEXT, EngineSpec, Phase, Port
@@ -23,6 +23,20 @@ def reports_of(inputs: Mapping[str, object]) -> tuple[PhaseReport, ...]:
     """The reports that came with the inputs, each once."""
     found = [report for value in inputs.values() if isinstance(value, Artifact) for report in value.reports]
     return tuple({id(report): report for report in found}.values())
+
+
+def check_sound(spec: EngineSpec, phase: Phase, result: object) -> None:
+    """ModelFileError if audio in a phase's result holds samples that aren't finite numbers."""
+    for value in result if isinstance(result, tuple) else (result,):
+        if not isinstance(value, Audio):
+            continue
+        wrong = value.samples.numel() - int(value.samples.isfinite().sum())
+        if wrong:
+            raise ModelFileError(
+                f"{spec.label} {phase.label}: {wrong:,} of {value.samples.numel():,} samples aren't finite numbers. "
+                "Half precision may be too narrow for this model: set compute.dtype to float32; else its weights are "
+                "damaged: download them again"
+            )
 
 
 def artifacts(

@@ -17,6 +17,7 @@ from .entries import Entry, read_json
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_LISTED = 4
+COMPUTABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 Rename = Callable[[str], str | None]
 """A name in a checkpoint → ours; None: a weight that isn't used."""
 
@@ -41,11 +42,11 @@ class Checkpoint:
         self._refuse([name for name in self._files if not name.startswith(prefixes)])
 
     def dtype(self, prefix: str) -> torch.dtype:
-        """Of the first weight under `prefix`; ModelFileError if there is none."""
+        """Of the first weight under `prefix`; ModelFileError if there is none, or none can compute in it."""
         tensor = next((tensor for _, tensor in self._tensors(prefix)), None)
         if tensor is None:
             raise ModelFileError(f"{self.path}: holds no weights under {prefix!r}; is it another model's?")
-        return tensor.dtype
+        return computable(tensor.dtype, self.path)
 
     def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
         """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
@@ -93,6 +94,17 @@ class Checkpoint:
                     if name not in there:
                         raise ModelFileError(f"{path}: lacks {name!r}, which {INDEX} says it holds; download it again")
                     yield name, file.get_tensor(name)
+
+
+def computable(dtype: torch.dtype, path: Path) -> torch.dtype:
+    """`dtype`, of weights in the file `path`. ModelFileError if it is of floating point, but none computes in it."""
+    if dtype in COMPUTABLE or not dtype.is_floating_point:
+        return dtype
+    known = ", ".join(str(each).removeprefix("torch.") for each in COMPUTABLE)
+    raise ModelFileError(
+        f"{path}: its weights are {str(dtype).removeprefix('torch.')}; {known} can be computed in. Set compute.dtype "
+        "to one of these, or take a file in which they are"
+    )
 
 
 @contextmanager

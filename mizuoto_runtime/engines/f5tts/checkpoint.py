@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFileError
-from ...weights.checkpoint import listed, opened_safetensors
+from ...weights.checkpoint import computable, listed, opened_safetensors
 from .config import OLD_MEL_BUFFERS
 
 EMA = "ema_model."
@@ -31,8 +31,8 @@ class Tensors:
         self.get = get
 
     def dtype(self, name: str) -> torch.dtype:
-        """float32 if there is no such tensor; what is missing is said later."""
-        return self.get(name).dtype if name in self.shapes else torch.float32
+        """As stored, see `computable`; float32 if there is no such tensor, as what is missing is said later."""
+        return computable(self.get(name).dtype, self.path) if name in self.shapes else torch.float32
 
 
 @contextmanager
@@ -62,7 +62,19 @@ def _unpickled(path: Path) -> Tensors:
         raise ModelFileError(f"{path}: holds no weights by name; is it another model's?")
     tensors = {_plain(str(name)): value for name, value in content.items()}
     shapes = {name: tuple(value.shape) for name, value in tensors.items() if isinstance(value, Tensor)}
+    if strange := [name for name in _kept(shapes) if not _is_plain(tensors[name])]:
+        raise ModelFileError(f"{path}: {listed(strange)} are no plain tensors; download the file again")
     return Tensors(path, _kept(shapes), lambda name: tensors[name])
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it holds each of its values, and so is no larger than the file says."""
+    return (
+        tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and tensor.is_contiguous()
+    )
 
 
 def _plain(name: str) -> str:

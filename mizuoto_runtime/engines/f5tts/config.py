@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import ModelFileError
-from ...weights.entries import Entry, read_entry
+from ...weights.entries import MAX_SIZE, Entry, read_entry
 
 Backbone = Literal["DiT", "UNetT"]
 MelKind = Literal["vocos", "bigvgan"]
@@ -124,7 +124,7 @@ def parse_architecture(root: Entry, backbone: Backbone) -> Architecture:
         depth=entry.integer("depth", 1, 1024, 8),
         heads=heads,
         dim_head=entry.size("dim_head", 64),
-        mlp=int(dim * entry.number("ff_mult", 4)),
+        mlp=_mlp(entry, dim),
         mel_dim=mel_dim,
         text_dim=entry.size("text_dim", mel_dim),
         conv_layers=entry.integer("conv_layers", 0, 1024, 0),
@@ -139,6 +139,14 @@ def parse_architecture(root: Entry, backbone: Backbone) -> Architecture:
     )
     _check(entry, architecture)
     return architecture
+
+
+def _mlp(entry: Entry, dim: int) -> int:
+    """An MLP's width: so many times the transformer's."""
+    factor = entry.number("ff_mult", 4)
+    if not 1 <= dim * factor <= MAX_SIZE:
+        raise entry.error("ff_mult", f"is {factor:g}; times {dim} it must be 1 to {MAX_SIZE:,}")
+    return int(dim * factor)
 
 
 def _mel_kind(root: Entry) -> MelKind:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...errors import InputError
+from .durations import MOST_FRAMES
 from .reference import HOP, RATE_HZ
 
 Span = tuple[float, float]
@@ -38,7 +39,8 @@ def plan_edit(frames: int, spans: Sequence[Span], seconds: Sequence[float] | Non
     """What is kept and what is spoken anew of a recording of so many mel frames; the last part is its tail.
 
     spans: in order. A span that ends where it starts inserts speech. seconds: how long each is to be afterwards; None:
-    as long as before. InputError for spans that aren't in order or lie behind the end, and for wrong lengths.
+    as long as before. InputError for spans that aren't in order or lie behind the end, for wrong lengths, and for more
+    than MOST_FRAMES in all.
     """
     if not spans:
         raise InputError("there are no spans to edit; give at least one, as start and end in seconds")
@@ -51,7 +53,14 @@ def plan_edit(frames: int, spans: Sequence[Span], seconds: Sequence[float] | Non
         _check_span(number + 1, (start, end), length, position, frames)
         parts.append(Part(position, to_frames(start), to_frames(length)))
         position = to_frames(end)
-    return (*parts, Part(min(position, frames), frames, 0))
+    parts.append(Part(min(position, frames), frames, 0))
+    total = sum(max(0, part.end - part.start) + part.empty for part in parts)
+    if total >= MOST_FRAMES:
+        raise InputError(
+            f"the edited recording would have {total * HOP / RATE_HZ:,.0f} s, "
+            f"{(MOST_FRAMES - 1) * HOP / RATE_HZ:,.0f} s are the most; shorten the recording or the durations"
+        )
+    return tuple(parts)
 
 
 def _check_span(number: int, span: Span, length: float, position: int, frames: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,10 +181,12 @@ def _quantizers(root: Entry, frame_rate_hz: int) -> tuple[int, int]:
     size = root.size("codebook_size", 1024)
     widest = root.numbers("target_bandwidths", (0.5, 1, 1.5, 2, 4))[-1]
     bits = math.log2(size)
-    count = int(1000 * widest // (frame_rate_hz * math.ceil(bits))) if size > 1 else 0
+    count = min(1000 * widest, sys.float_info.max) // (frame_rate_hz * math.ceil(bits)) if size > 1 else 0
     if not 1 <= count <= MAX_LAYERS:
-        raise root.error("target_bandwidths", f"ends with {widest:g}: {count} codebooks; 1 to {MAX_LAYERS} are needed")
-    return count, min(count, max(1, math.floor(widest / (bits * frame_rate_hz / 1000))))
+        raise root.error(
+            "target_bandwidths", f"ends with {widest:g}: {count:g} codebooks; 1 to {MAX_LAYERS} are needed"
+        )
+    return int(count), min(int(count), max(1, math.floor(widest / (bits * frame_rate_hz / 1000))))
 
 
 def _semantic(root: Entry, width: int) -> SemanticConfig:

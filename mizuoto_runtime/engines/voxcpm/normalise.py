@@ -42,6 +42,11 @@ def normalise(text: str) -> str:
     return _chinese(cleaned) if chinese else _english(cleaned)
 
 
+def is_bare(text: str) -> bool:
+    """Whether nothing of the text is spoken, since all of it is code, tags, emoji and the like."""
+    return not _cleaned(text).strip()
+
+
 def _cleaned(text: str) -> str:
     for pattern, replacement in _MARKDOWN:
         text = pattern.sub(replacement, text)

@@ -14,6 +14,7 @@ from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
 from ...types import Audio
 from .config import VoxCpmConfig
+from .normalise import is_bare
 from .normalise import normalise as spelled_out
 from .prompt import Prompt, Voice
 from .recording import prepare_recording
@@ -148,6 +149,8 @@ def generate(
     _check_control(model.config, control, voice)
     wanted = spaced(described(text, control))
     if normalize:
+        if is_bare(text):
+            raise InputError("normalising leaves nothing of the text, as of code, tags and emoji; write words")
         wanted = spelled_out(wanted)
         if not wanted.strip():
             raise InputError("nothing is left of the text once it is normalised; write words, or turn normalize off")

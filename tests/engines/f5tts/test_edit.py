@@ -50,6 +50,9 @@ def test_what_is_kept_is_not_changed() -> None:
         ([(1.2, 1.3)], None, r"starts behind the end: the recording has 1\.07 s"),
         ([(0.1, 0.2)], [-1.0], "is to become -1 s long"),
         ([(0.1, 0.2)], [float("nan")], "is to become nan s long"),
+        ([(0.1, 0.2)], [99_999.0], r"would have 100,000 s, 699 s are the most"),
+        ([(0.1, 0.2)], [1e300], "are the most"),
+        ([(0.1, 0.2), (0.3, 0.4)], [400.0, 400.0], "would have 801 s"),
     ],
 )
 def test_spans_that_are_none_are_refused(spans: list[Span], seconds: list[float] | None, message: str) -> None:

@@ -109,6 +109,35 @@ def test_a_wrong_weight_is_named(folder: Path, change: Callable[[Any], object], 
         load_modules(folder)
 
 
+def test_weights_that_nothing_computes_in_are_refused_unless_a_dtype_is_asked_for(folder: Path) -> None:
+    weights(folder, lambda tensors: tensors.update({key: to_8_bit(value) for key, value in tensors.items()}))
+    with pytest.raises(ModelFileError, match=r"are float8_e4m3fn; .* Set compute\.dtype"):
+        load_modules(folder)
+    assert load_modules(folder, torch.float32).network.dtype == torch.float32
+
+
+def to_8_bit(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float8_e4m3fn) if tensor.is_floating_point() else tensor
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensor: torch.zeros(1).expand(tensor.shape),
+        lambda tensor: tensor.to_sparse(),
+        lambda tensor: tensor.to("meta"),
+    ],
+)
+def test_a_pt_holds_plain_tensors_only(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    path = folder.parent / "vocos" / "pytorch_model.bin"
+    path = path if path.is_file() else next(folder.glob("**/pytorch_model.bin"))
+    content = torch.load(path, weights_only=True)
+    content["head.out.weight"] = change(content["head.out.weight"])
+    torch.save(content, path)
+    with pytest.raises(ModelFileError, match=r"'head\.out\.weight' are no plain tensors; download"):
+        load_modules(folder)
+
+
 def test_another_models_weights_are_refused(folder: Path) -> None:
     save_file({"talker.weight": torch.ones(2)}, folder / WEIGHTS)
     with pytest.raises(ModelFileError, match="neither F5-TTS's nor E2-TTS's"):
@@ -179,6 +208,8 @@ def test_another_models_vocabulary_is_refused(folder: Path) -> None:
         ({"skip_connect_type": "add"}, "skip_connect_type is unknown; a DiT has dim, depth"),
         ({"attn_backend": "sage"}, "attn_backend is 'sage'; known: torch, flash_attn"),
         ({"depth": 4}, "are missing: 'blocks.3"),
+        ({"ff_mult": 1e308}, "ff_mult is 1e\\+308; times 64 it must be 1 to"),
+        ({"ff_mult": 10**30}, "times 64 it must be 1 to"),
         ({"ff_mult": 3}, r"is \[128\]; by arch\.json it is \[192\]"),
     ],
 )
@@ -208,9 +239,7 @@ REAL = {
 def released_shapes(kind: str) -> Mapping[str, tuple[int, ...]]:
     """A few of a released checkpoint's tensors: those that tell its sizes."""
     sizes = REAL[kind]
-    block, attention, mlp = (
-        ("transformer_blocks", "attn", "ff") if kind == "DiT" else ("layers", "2", "4")
-    )
+    block, attention, mlp = ("transformer_blocks", "attn", "ff") if kind == "DiT" else ("layers", "2", "4")
     found = {
         "rotary_embed.inv_freq": (32,),
         "text_embed.text_embed.weight": (2546, sizes["text_dim"]),

@@ -189,6 +189,7 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         ("", "target_bandwidths", [10**400], "numbers above 0 are needed"),
         ("", "target_bandwidths", [0.01], "ends with 0.01: 0 codebooks"),
         ("", "target_bandwidths", [1e9], "codebooks; 1 to 512 are needed"),
+        ("", "target_bandwidths", [1e308], "codebooks; 1 to 512 are needed"),
         ("", "codebook_size", 1, "0 codebooks"),
         ("", "codebook_size", True, "a whole number"),
         ("", "channel_ratios", [1], "as many numbers as strides"),
