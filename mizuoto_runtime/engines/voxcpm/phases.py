@@ -149,9 +149,7 @@ def generate(
     _check_control(model.config, control, voice)
     wanted = spaced(described(text, control))
     if normalize:
-        if is_bare(text):
-            raise InputError("normalising leaves nothing of the text, as of code, tags and emoji; write words")
-        wanted = spelled_out(wanted)
+        wanted = "" if is_bare(text) else spelled_out(wanted)
         if not wanted.strip():
             raise InputError("nothing is left of the text once it is normalised; write words, or turn normalize off")
         ctx.applied["normalized_text"] = wanted

@@ -16,5 +16,5 @@ def test_a_text_of_which_normalising_leaves_nothing_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "regex", SimpleNamespace(sub=lambda pattern, new, text: text))
     request = SpeakRequest(text=text, options={"normalize": True, "control": control})
-    with pytest.raises(InputError, match="normalising leaves nothing of the text"):
+    with pytest.raises(InputError, match="nothing is left of the text once it is normalised"):
         session.speak(session.find("voxcpm", "v2"), request)
