@@ -63,7 +63,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[computer]\n", r"unknown table in .*mizuoto.toml 'computer'.*Known: compute, engines, paths"),
+        ("[computer]\n", r"unknown table in .*mizuoto.toml 'computer'.*Known: compute, engines, fetch, paths"),
         ("gpu_jobs = 1\n", r"unknown table in .*'gpu_jobs'"),
         ('"compute.gpu_jobs" = 1\n', r"unknown table in .*'compute.gpu_jobs'"),
         ("[compute]\ngpu_job = 1\n", r"unknown key in \[compute\] of .*'gpu_job'. Did you mean 'gpu_jobs'.*vram_mode"),

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.asynchronous import finished
+
 Told = list[tuple[str, dict[str, Any]]]
 
 
@@ -58,7 +60,7 @@ def test_many_changes_at_once_are_told_once_and_as_they_are_then(pages: ModuleTy
         await asyncio.sleep(3 * pages.SOON_S)
         return server.told
 
-    assert asyncio.run(changes()) == 2 * [("mizuoto.runtime", {"bytes": 0})]
+    assert finished(changes()) == 2 * [("mizuoto.runtime", {"bytes": 0})]
 
 
 def test_before_anything_was_loaded_and_without_a_server_nothing_is_told(pages: ModuleType) -> None:
@@ -89,5 +91,5 @@ def test_a_download_is_told_of_a_few_times_a_second_and_always_of_its_end(pages:
 
     progress = [("running", done) for done in range(1, 9)]
     begun = [("waiting", 0), ("running", 0)]
-    assert asyncio.run(downloads(*begun, *progress, ("done", 9))) == [*begun, ("done", 9)]
-    assert asyncio.run(downloads(*begun, *progress)) == [*begun, ("running", 8)], "nothing more comes"
+    assert finished(downloads(*begun, *progress, ("done", 9))) == [*begun, ("done", 9)]
+    assert finished(downloads(*begun, *progress)) == [*begun, ("running", 8)], "nothing more comes"
