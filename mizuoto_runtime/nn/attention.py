@@ -26,6 +26,8 @@ SAMPLED = 8
 """Every which key, at most, is looked at for the greatest score."""
 LEAST_SAMPLE = 64
 LEAST_POSITIONS = 128
+HEADS_A_THREAD = 4
+"""At once: fewer leave threads waiting for each other, more don't stay in the cache."""
 FUSED = ("cpu", "cuda", "xpu")
 """Devices whose attention holds no scores of all positions with all."""
 
@@ -89,7 +91,7 @@ def _with_column(x: Tensor, value: float, scale: float | None = None) -> Tensor:
 
 def _heads_at_once(heads: int) -> int:
     """A divisor of `heads` that keeps all threads at work."""
-    wanted = min(heads, max(2, torch.get_num_threads()))
+    wanted = min(heads, HEADS_A_THREAD * torch.get_num_threads())
     return next(count for count in range(wanted, heads + 1) if heads % count == 0)
 
 
