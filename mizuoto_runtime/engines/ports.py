@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, ModelFileError, UnknownName
 from ..text.checks import checked_text
 from ..types import Artifact, Audio, PhaseReport
 from .spec import AUDIO, MODEL, TEXT, EngineSpec, Phase, Port
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def port_values(spec: EngineSpec, phase: Phase, inputs: Mapping[str, object]) -> dict[str, object]:
@@ -28,15 +32,18 @@ def reports_of(inputs: Mapping[str, object]) -> tuple[PhaseReport, ...]:
 def check_sound(spec: EngineSpec, phase: Phase, result: object) -> None:
     """ModelFileError if audio in a phase's result holds samples that aren't finite numbers."""
     for value in result if isinstance(result, tuple) else (result,):
-        if not isinstance(value, Audio):
-            continue
-        wrong = value.samples.numel() - int(value.samples.isfinite().sum())
-        if wrong:
+        if isinstance(value, Audio) and not _is_finite(value.samples):
+            wrong = value.samples.numel() - int(value.samples.isfinite().sum())
             raise ModelFileError(
                 f"{spec.label} {phase.label}: {wrong:,} of {value.samples.numel():,} samples aren't finite numbers. "
                 "Half precision may be too narrow for this model: set compute.dtype to float32; else its weights are "
                 "damaged: download them again"
             )
+
+
+def _is_finite(samples: Tensor) -> bool:
+    """Without another tensor of that size: the least and the greatest are NaN if any sample is."""
+    return not samples.numel() or all(bool(bound.isfinite()) for bound in samples.aminmax())
 
 
 def artifacts(
