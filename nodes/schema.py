@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from comfy_api.latest import io
@@ -62,5 +63,7 @@ def _output(item: NodeOutput) -> Any:
     return _type(item.type).Output(item.id, display_name=item.label, tooltip=item.tooltip)
 
 
+@cache
 def _type(name: str) -> Any:
+    """One class for each name: ComfyUI looks at all classes for each that it sees for the first time."""
     return {"AUDIO": io.Audio, "STRING": io.String}.get(name) or io.Custom(name)
