@@ -1,11 +1,8 @@
-"""Resampling by windowed sincs, each as a library that upstream models use has it.
+"""Resampling as upstream models have it: by torchaudio's filter, computed here, and by soxr itself.
 
-Both filters are polyphase: of every `up` outputs, each is a dot product of its own taps with the inputs around it, and
-the next `up` outputs are the same for inputs `down` samples later. Rates are reduced by their greatest divisor.
-
-The Kaiser window (Nonrecursive digital filter design using the I0-sinh window function, 1974) has three numbers that
-are measured: they give the impulse response of soxr's HQ recipe within 2e-5. That filter has a linear phase, is flat up
-to 91 % of the lower Nyquist frequency and lets nothing through above it.
+torchaudio's is a windowed sinc, polyphase: of every `up` outputs, each is a dot product of its own taps with the inputs
+around it, and the next `up` outputs are the same for inputs `down` samples later. Rates are reduced by their greatest
+divisor.
 """
 
 from __future__ import annotations
@@ -16,11 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-KAISER_CUTOFF = 0.9569
-"""Where the filter is down by half, in Nyquist frequencies of the lower rate."""
-KAISER_BETA = 12.6
-KAISER_REACH = 95.5
-"""Samples of the lower rate to each side that the filter extends over."""
+from ..errors import MissingDependency
+
 HANN_ZEROS = 6
 HANN_ROLLOFF = 0.99
 MOST_TAPS = 1 << 22
@@ -70,36 +64,20 @@ def _hann_taps(phases: range, inputs: range, up: int, down: int, precise: bool) 
     return (sinc * (window * (lowest / down))).float()
 
 
-def resample_kaiser(samples: Tensor, rate_hz: int, target_hz: int) -> Tensor:
+def resample_soxr(samples: Tensor, rate_hz: int, target_hz: int) -> Tensor:
     """samples: float32 (length) on the CPU → float32 (length · target_hz / rate_hz); the same tensor at one rate.
 
-    As librosa does with soxr: the length is rounded up, with zeros after what soxr would give. Computed in float64.
+    As librosa does by default: soxr's HQ recipe, the length rounded up, with zeros after what soxr gives.
+    MissingDependency without the package soxr.
     """
     if rate_hz == target_hz:
         return samples
-    divisor = math.gcd(rate_hz, target_hz)
-    up, down = target_hz // divisor, rate_hz // divisor
-    outputs = torch.zeros(math.ceil(len(samples) * (target_hz / rate_hz)))
-    length = (2 * len(samples) * up + down) // (2 * down)
-    reach = math.ceil(KAISER_REACH * max(1.0, down / up))
-    padded = functional.pad(samples.double(), (reach - 1, reach + down))
-    for phase in range(min(up, length)):
-        start, offset = divmod(phase * down, up)
-        count = len(range(phase, length, up))
-        windows = padded.as_strided((count, 2 * reach), (down, 1), start)
-        outputs[phase:length:up] = (windows @ _kaiser_taps(offset / up, reach, min(1.0, up / down))).float()
-    return outputs
-
-
-def _kaiser_taps(offset: float, reach: int, narrow: float) -> Tensor:
-    """The filter, float64 (2 · reach), for an output `offset` of a sample after an input.
-
-    narrow: how much lower the lower rate is than the input's.
-    """
-    distance = (torch.arange(1 - reach, reach + 1, dtype=torch.float64) - offset) * narrow
-    beta = torch.tensor(KAISER_BETA, dtype=torch.float64)
-    bell = (1 - (distance / KAISER_REACH).square()).clamp(min=0).sqrt()
-    window = torch.special.i0(beta * bell) / torch.special.i0(beta)
-    taps = narrow * KAISER_CUTOFF * torch.sinc(KAISER_CUTOFF * distance) * window
-    inside: Tensor = taps * (distance.abs() <= KAISER_REACH)
-    return inside
+    try:
+        import soxr
+    except ImportError as error:
+        raise MissingDependency(
+            f"a recording of {rate_hz:,} Hz needs the package soxr to become one of {target_hz:,} Hz: pip install soxr"
+        ) from error
+    resampled = torch.from_numpy(soxr.resample(samples.numpy(), rate_hz, target_hz, quality="HQ"))
+    length = math.ceil(len(samples) * (target_hz / rate_hz))
+    return functional.pad(resampled, (0, length - len(resampled)))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audio.recording import first_audible, recording_batch
-from ...audio.resample import resample_kaiser
+from ...audio.resample import resample_soxr
 from ...errors import InputError
 
 RATE_HZ = 24_000
@@ -40,7 +40,7 @@ def prepare_reference(samples: Tensor, rate_hz: int) -> Reference:
     channels, notes = first_audible(batch)
     mono = channels.mean(dim=0) if len(channels) > 1 else channels[0]
     part, more_notes = _longest_useful(mono, rate_hz)
-    return Reference(resample_kaiser(part, rate_hz, RATE_HZ), notes + more_notes)
+    return Reference(resample_soxr(part, rate_hz, RATE_HZ), notes + more_notes)
 
 
 def _longest_useful(mono: Tensor, rate_hz: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -275,5 +275,8 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, preset_voices=True, description=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(package("tokenizers", purpose="the text's tokens"),),
+    requirements=(
+        package("tokenizers", purpose="the text's tokens"),
+        package("soxr", purpose="recordings at other sample rates"),
+    ),
 )

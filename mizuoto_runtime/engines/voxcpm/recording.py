@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...audio.recording import first_audible, recording_batch
-from ...audio.resample import resample_hann, resample_kaiser
+from ...audio.resample import resample_hann, resample_soxr
 from .config import VoxCpmConfig
 
 
@@ -31,7 +31,7 @@ def prepare_recording(samples: Tensor, rate_hz: int, config: VoxCpmConfig, *, be
     mono = channels.mean(dim=0) if len(channels) > 1 else channels[0]
     target_hz = config.vae.input_rate_hz
     if config.second:
-        resampled = resample_kaiser(mono, rate_hz, target_hz)
+        resampled = resample_soxr(mono, rate_hz, target_hz)
     else:
         resampled = resample_hann(mono[None], rate_hz, target_hz)[0]
     missing = -len(resampled) % (config.patch * config.vae.input_hop)

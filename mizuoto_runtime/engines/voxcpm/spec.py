@@ -196,5 +196,8 @@ SPEC = EngineSpec(
     phased=True,
     capabilities=Capabilities(clone=True, description=True, languages=TAGS),
     variants=VARIANTS,
-    requirements=(package("tokenizers", purpose="the text's tokens"),),
+    requirements=(
+        package("tokenizers", purpose="the text's tokens"),
+        package("soxr", purpose="recordings at other sample rates"),
+    ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,14 +15,12 @@ from mizuoto_runtime.engines.voxcpm.prompt import Prompt
 from mizuoto_runtime.engines.voxcpm.speech import Latents
 from mizuoto_runtime.engines.voxcpm.weights import Modules
 from mizuoto_runtime.session import Session
-from mizuoto_runtime.types import Artifact, Audio
+from mizuoto_runtime.types import Audio
 from tests.engines.voxcpm.conftest import GOLDEN, LATENT_TOLERANCE, WAVE_TOLERANCE, arrays, audio
 from tests.golden.voxcpm.cases import CASES, CONFIGS, TEXTS
 
 NUMBERS = range(len(CASES))
 SOUNDS = ("reference", "prompt")
-SOXR_TOLERANCE = 1e-3
-"""Of latents, where soxr resampled the recording; see the engine's NOTICE."""
 
 
 def inputs_of(case: dict[str, Any]) -> dict[str, object]:
@@ -61,12 +58,9 @@ def test_a_case_is_upstreams(session: Session, monkeypatch: pytest.MonkeyPatch, 
     inputs: dict[str, object] = {"text": case["text"]}
     if given := inputs_of(case):
         (voice,) = session.run_phase(files, "voice", given, {})
-        resampled = CONFIGS[case["model"]].get("architecture") == "voxcpm2" and any(
-            case[name]["rate_hz"] != 16_000 for name in SOUNDS if name in case
-        )
         assert isinstance(voice.value, Voice)
-        _check_voice(voice.value, number, SOXR_TOLERANCE if resampled else LATENT_TOLERANCE)
-        inputs["voice"] = _upstreams_voice(voice, number) if resampled else voice
+        _check_voice(voice.value, number)
+        inputs["voice"] = voice
     watched = _Watched(monkeypatch)
     (latents,) = session.run_phase(files, "generate", inputs, options_of(case), seed=recorded["seed"])
     assert isinstance(latents.value, Latents)
@@ -86,19 +80,11 @@ def test_a_case_is_upstreams(session: Session, monkeypatch: pytest.MonkeyPatch, 
     assert (made.value.samples[0] - wave).abs().max() <= WAVE_TOLERANCE
 
 
-def _check_voice(voice: Voice, number: int, tolerance: float) -> None:
+def _check_voice(voice: Voice, number: int) -> None:
     made = [each for each in (voice.reference, voice.prompt) if each is not None]
     for own, expected in zip(made, encoded(number), strict=True):
         assert expected.abs().max() > 0.1
-        assert (own.flatten(0, 1) - expected).abs().max() <= tolerance
-
-
-def _upstreams_voice(voice: Artifact, number: int) -> Artifact:
-    """The voice with the latents that upstream encoded, where its resampling isn't ours to the last digit."""
-    own = voice.value
-    assert isinstance(own, Voice) and own.reference is not None and own.prompt is not None
-    reference, prompt = (each.reshape(-1, *own.prompt.shape[1:]) for each in encoded(number))
-    return replace(voice, value=replace(own, reference=reference, prompt=prompt))
+        assert (own.flatten(0, 1) - expected).abs().max() <= LATENT_TOLERANCE
 
 
 class _Watched:
