@@ -84,3 +84,10 @@ def test_listing_brings_no_torch(command: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "tests" / "golden").iterdir() if path.is_dir()))
+def test_an_engines_golden_data_is_small(folder: str) -> None:
+    files = [path for path in (ROOT / "tests" / "golden" / folder).rglob("*") if path.is_file()]
+    size_bytes = sum(path.stat().st_size for path in files if "__pycache__" not in path.parts)
+    assert size_bytes < 2_000_000, f"{size_bytes:,} bytes"

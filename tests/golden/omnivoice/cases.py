@@ -6,6 +6,8 @@ from typing import Any
 
 from mizuoto_runtime.engines.omnivoice.text import MARKS
 
+WAVE_STRIDE = 7
+"""Of a waveform every so many samples are recorded, which keeps the files small."""
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *MARKS)
 TRAINING_TEXTS = (
     "The quick brown fox jumps over the lazy dog. Hello there, how are you today? hello hello the the None None",

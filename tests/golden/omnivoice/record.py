@@ -24,7 +24,15 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from transformers import HiggsAudioV2TokenizerConfig, HiggsAudioV2TokenizerModel
 
-from tests.golden.omnivoice.cases import CASES, CODEC, MODELS, PREPROCESSOR, SPECIAL_TOKENS, TRAINING_TEXTS
+from tests.golden.omnivoice.cases import (
+    CASES,
+    CODEC,
+    MODELS,
+    PREPROCESSOR,
+    SPECIAL_TOKENS,
+    TRAINING_TEXTS,
+    WAVE_STRIDE,
+)
 from tests.golden.omnivoice.checkpoint import FOLDER, reference_sound, write_checkpoint
 
 TOLERANCE = 3e-5
@@ -142,7 +150,7 @@ def record(upstream: OmniVoice, case: dict[str, Any], number: int, arrays: dict[
         for index, codes in enumerate(chunks):
             arrays[f"{number}.{item}.codes.{index}"] = codes.to(torch.int16).contiguous()
         if case.get("wave"):
-            arrays[f"{number}.{item}.wave"] = torch.from_numpy(wave).contiguous()
+            arrays[f"{number}.{item}.wave"] = torch.from_numpy(wave)[::WAVE_STRIDE].contiguous()
     for item, voice in enumerate(voices):
         arrays[f"{number}.{item}.reference"] = voice.ref_audio_tokens.to(torch.int16).contiguous()
     return {

@@ -12,6 +12,7 @@ upstream makes of the inputs), and `golden.json` with versions, seeds, tolerance
 from __future__ import annotations
 
 import argparse
+import copy
 import hashlib
 import json
 import shutil
@@ -28,12 +29,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import HiggsAudioV2TokenizerConfig, HiggsAudioV2TokenizerModel
 
+from tests.golden.omnivoice.cases import WAVE_STRIDE
 from tests.golden.omnivoice.codec.cases import CODECS, DECODED_FRAMES, ENCODED_SAMPLES, LONGEST, OUTPUTS, REFERENCES
 from tests.golden.omnivoice.codec.signals import bursts, tones
 
 FOLDER = Path(__file__).parent
 FIRST_SEED = 20_261_130
 TOLERANCE = 3e-5
+RESIDUAL = 0.6
+"""Of the weights beside a shortcut: with larger ones a decoder makes much of little, rounding included."""
+MOST_ROUNDING = TOLERANCE / 4
+"""Of a recorded sample in float32: another CPU, with other orders of sums, is then within the tolerance as well."""
 PEAK = 0.7
 LEAST_MARGIN = 2e-4
 """How much further the second nearest vector is, in squared distances of the nearest one, for codes to be recorded."""
@@ -62,15 +68,16 @@ def main() -> None:
 
 
 def record_codec(name: str, sizes: dict[str, Any]) -> dict[str, float]:
-    """Tries seeds until no code is near another one. Returns the seed and the margin."""
+    """Tries seeds until no code is near another one, and rounding does little. Returns the seed, margin and rounding."""
     seed = FIRST_SEED
     while True:
         model = make_model(sizes, seed)
         cases, margin = run(model, name, seed)
-        if margin >= LEAST_MARGIN:
+        rounding = rounding_of(model, cases)
+        if margin >= LEAST_MARGIN and rounding <= MOST_ROUNDING:
             break
         seed += 1
-    print(f"{name}: seed {seed}, margin {margin:.1e}")
+    print(f"{name}: seed {seed}, margin {margin:.1e}, rounding {rounding:.1e}")
     folder = FOLDER / name
     with tempfile.TemporaryDirectory() as temporary:
         model.save_pretrained(temporary)
@@ -78,7 +85,7 @@ def record_codec(name: str, sizes: dict[str, Any]) -> dict[str, float]:
         for file in ("config.json", "model.safetensors"):
             shutil.copyfile(Path(temporary) / file, folder / file)
     save_file(cases, folder / "cases.safetensors")
-    return {"seed": seed, "margin": margin}
+    return {"seed": seed, "margin": margin, "rounding": rounding}
 
 
 def make_model(sizes: dict[str, Any], seed: int) -> HiggsAudioV2TokenizerModel:
@@ -97,6 +104,8 @@ def make_model(sizes: dict[str, Any], seed: int) -> HiggsAudioV2TokenizerModel:
             weight.copy_((1 if key.endswith("weight") else 0) + 0.2 * draw)
         else:
             weight.copy_(draw / (weight[0].numel() if weight.ndim > 1 else 25) ** 0.5)
+        if key.startswith("acoustic_decoder.") and ".res_unit" in key and weight.ndim > 1 and ".snake" not in key:
+            weight.mul_(RESIDUAL)
     fit_codebooks(model, generator)
     set_loudness(model)
     return model
@@ -138,8 +147,22 @@ def run(model: HiggsAudioV2TokenizerModel, name: str, seed: int) -> tuple[dict[s
     for frames in DECODED_FRAMES[name]:
         codes = torch.randint(model.config.codebook_size, (model.config.num_quantizers, frames), generator=generator)
         cases[f"decode.{frames}.codes"] = codes.to(torch.uint8)
-        cases[f"decode.{frames}.samples"] = model.decode(codes[None]).audio_values[0].contiguous()
+        cases[f"decode.{frames}.samples"] = decoded(model, codes)
     return cases, min(margins)
+
+
+def decoded(model: HiggsAudioV2TokenizerModel, codes: Tensor) -> Tensor:
+    return model.decode(codes[None]).audio_values[0, :, ::WAVE_STRIDE].contiguous()
+
+
+def rounding_of(model: HiggsAudioV2TokenizerModel, cases: dict[str, Tensor]) -> float:
+    """How far what was decoded is from the same in float64, at most."""
+    precise = copy.deepcopy(model).double()
+    return max(
+        float((decoded(precise, codes.long()) - cases[name.replace("codes", "samples")]).abs().max())
+        for name, codes in cases.items()
+        if name.startswith("decode.") and name.endswith(".codes")
+    )
 
 
 def margin_of(layer: Any, margins: list[float]) -> Any:
