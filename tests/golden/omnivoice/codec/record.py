@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def record_codec(name: str, sizes: dict[str, Any]) -> dict[str, float]:
-    """Tries seeds until no code is near another one, and rounding does little. Returns the seed, margin and rounding."""
+    """Tries seeds until no code is near another one and rounding does little. Returns seed, margin and rounding."""
     seed = FIRST_SEED
     while True:
         model = make_model(sizes, seed)
