@@ -33,6 +33,7 @@ from mizuoto_runtime.engines.f5tts.network import Network
 from mizuoto_runtime.engines.f5tts.sampler import Batch, Sampling, Solver, batch_of, draw_noise
 from mizuoto_runtime.engines.f5tts.weights import KINDS, network_name
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.nn.linear import pack
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.entries import Entry
 
@@ -143,6 +144,7 @@ def run_upstream(model: Any, batch: Batch, steps: int) -> Tensor:
 
 def speed(model: str, dtype: torch.dtype, frames: int, steps: int, rounds: int) -> None:
     ours, theirs = sharing(model, dtype)
+    pack(ours)
     batch = a_batch(frames)
     made: dict[str, Tensor] = {}
 

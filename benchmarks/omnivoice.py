@@ -31,6 +31,7 @@ from mizuoto_runtime.engines.omnivoice.estimates import unmasking_bytes
 from mizuoto_runtime.engines.omnivoice.network import Network
 from mizuoto_runtime.engines.omnivoice.unmask import Prompt, Unmasker, Unmasking
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.nn.linear import pack
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.checkpoint import Checkpoint
 from tests.memory.live_bytes import LiveBytes
@@ -133,6 +134,7 @@ def speed(dtype: torch.dtype, prompt: Prompt, steps: int, rounds: int, *, profil
     weights = random_weights(network, dtype)
     network.load_state_dict(weights, assign=True)
     theirs = upstream(weights)
+    pack(network)
     codes: dict[str, Tensor] = {}
 
     def ours() -> None:

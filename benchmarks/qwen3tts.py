@@ -35,7 +35,7 @@ from mizuoto_runtime.engines.qwen3tts.text import TextIds
 from mizuoto_runtime.lm.cache import CacheKind, new_cache, peak_bytes, position_bytes
 from mizuoto_runtime.lm.decoder import DecoderConfig
 from mizuoto_runtime.memory.handle import ModelHandle
-from mizuoto_runtime.nn.linear import lay_out_in_blocks
+from mizuoto_runtime.nn.linear import lay_out_in_blocks, pack
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.checkpoint import Checkpoint
 from mizuoto_runtime.weights.pages import give_back_pages
@@ -135,6 +135,7 @@ def speed(dtype: torch.dtype, frames: int, rounds: int) -> None:
     talker.load_state_dict(weights, assign=True)
     theirs = upstream(weights)
     lay_out_in_blocks(talker.code_predictor.model.layers)
+    pack(talker)
     runs: dict[str, Callable[[], Tensor]] = {
         "upstream": lambda: run_upstream(theirs, frames),
         "ours": lambda: run_ours(config, talker, frames),
@@ -247,7 +248,8 @@ def load(folder: Path) -> None:
     before = resident_peak_bytes()
     talker = empty_talker(config)
     checkpoint.fill(talker, "talker.", lambda name: name, checkpoint.dtype("talker."))
-    give_back_pages(lay_out_in_blocks(talker.code_predictor.model.layers))
+    lay_out_in_blocks(talker.code_predictor.model.layers, lambda weight: give_back_pages([weight]))
+    pack(talker, lambda weight: give_back_pages([weight]))
     loaded = resident_peak_bytes()
     for parameter in talker.parameters():
         parameter.view(torch.int16).max()

@@ -35,7 +35,7 @@ from mizuoto_runtime.engines.voxcpm.vae_decoder import VaeDecoder
 from mizuoto_runtime.engines.voxcpm.vae_weights import load_vae
 from mizuoto_runtime.engines.voxcpm.weights import DIT, PICKLE, SAFETENSORS, load_model
 from mizuoto_runtime.memory.handle import ModelHandle
-from mizuoto_runtime.nn.linear import lay_out_in_blocks
+from mizuoto_runtime.nn.linear import lay_out_in_blocks, pack
 from mizuoto_runtime.seeds import generator
 
 MB = 1_000_000
@@ -172,6 +172,7 @@ def speed(name: str, dtype: torch.dtype, steps: int, rounds: int) -> None:
     if dtype == torch.bfloat16:
         lay_out_in_blocks(model.base_lm.layers)
         lay_out_in_blocks(model.residual_lm.layers)
+        pack(model)
     made: dict[str, tuple[Tensor, Tensor]] = {}
 
     def ours() -> None:

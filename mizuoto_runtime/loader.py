@@ -14,6 +14,7 @@ from .memory.device import DeviceService
 from .memory.handle import ModelHandle
 from .types import ModelRef
 from .weights.alignment import align_small_weights
+from .weights.pages import give_back_pages
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,13 +25,15 @@ class Loader:
     """Makes a handle of each component of `model` that the engine declares.
 
     devices: `devices.pin_to_cpu(module)` keeps a part of a component off every device; before its handle is made.
-    device: where the model will run, as torch names it. dtype: what the user wants it to compute in, "" for as stored.
+    device: where the model will run, as torch names it. plain: whether that is the CPU itself, where weights stay, and
+    not one that plays a device. dtype: what the user wants the model to compute in, "" for as stored.
     """
 
     spec: EngineSpec
     model: ModelRef
     devices: DeviceService
     device: str = "cpu"
+    plain: bool = False
     dtype: str = ""
     handles: list[ModelHandle] = field(default_factory=list)
 
@@ -39,10 +42,19 @@ class Loader:
         declared = self.spec.component(component)
         module.eval().requires_grad_(False)
         align_small_weights(module)
+        if self.plain:
+            self._pack(module)
         handle = ModelHandle(declared.name, module, declared.kind, stays=self.devices.stays_on_cpu)
         handle.model = self.model
         self.handles.append(handle)
         return handle
+
+    @staticmethod
+    def _pack(module: nn.Module) -> None:
+        """Give weights the order in which the CPU multiplies; what they are copied from needn't stay in RAM."""
+        from .nn.linear import pack
+
+        pack(module, lambda weight: give_back_pages([weight]))
 
 
 @dataclass

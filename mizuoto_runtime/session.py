@@ -234,8 +234,14 @@ class Session:
     def _load(self, files: ModelFiles) -> LoadedModel:
         spec = self.engines.spec(files.ref.engine)
         dtype = self.settings.text("compute.dtype")
+        manager = self.manager
         loader = Loader(
-            spec, files.ref, self.manager.devices, self.manager.host.device(), "" if dtype == "auto" else dtype
+            spec,
+            files.ref,
+            manager.devices,
+            device=manager.host.device(),
+            plain=manager.device.plain,
+            dtype="" if dtype == "auto" else dtype,
         )
         loaded = LoadedModel(files.ref, self.engines.module(spec).load(files, loader), loader.handles)
         for handle in loaded.handles:

@@ -1,22 +1,31 @@
 """Linear layers by the fastest of the ways that a CPU has, which depends on how many rows there are.
 
 Many rows: oneDNN's product with bias and activation, as torch's compiler calls it on CPUs, up to a third faster than
-`functional.linear`. Few rows, as one token after another needs them: each weight is read once, so memory is the limit.
-Measured on an AVX-512 CPU, one row, weights from RAM, as a share of the time of `functional.linear`: through oneDNN 0.8
-in float32; through an embedding bag 0.7 in float32 and 0.4 in bfloat16, of which oneDNN copies the weight each time.
+`functional.linear`; on Intel's CPUs MKL is faster still in float32, if there are very many rows and no activation. In
+bfloat16 oneDNN brings a weight into another order at each call, which takes a quarter of a product of 237 rows on a CPU
+with AMX: `pack` does that once.
+
+Few rows, as one token after another needs them: each weight is read once, so memory is the limit. Measured on an
+AVX-512 CPU, one row, weights from RAM, as a share of the time of `functional.linear`: through oneDNN 0.8 in float32;
+through an embedding bag 0.7 in float32 and 0.4 in bfloat16, of which oneDNN copies the weight each time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from math import gcd
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+LetGo: TypeAlias = Callable[[Tensor], object]
 FEW_ROWS = 4
+MKL_ROWS = 512
+"""So many make MKL's float32 product the faster one: 0.87 of oneDNN's time from 562 rows on, 1.0 to 1.1 at 237."""
 BLOCKS = {torch.bfloat16: 128, torch.float32: 32}
 """Outputs in a block: as many as were fastest."""
 LEAST_BYTES = 1 << 20
@@ -38,6 +47,20 @@ def _fused_dtypes() -> tuple[torch.dtype, ...]:
 
 
 FUSED_DTYPES = _fused_dtypes()
+REORDER = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None) if ONEDNN else None
+"""None where torch lacks it."""
+EXPECTED_ROWS = 256
+"""From 16 rows on, the order doesn't depend on it."""
+
+
+def _has_fast_mkl() -> bool:
+    """Whether torch has MKL, and the CPU is one for which its makers tune it."""
+    describe: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return has_mkl and "Intel" in str(describe().get("cpu_name"))
+
+
+FAST_MKL = _has_fast_mkl()
 
 
 class Linear(nn.Linear):
@@ -54,17 +77,56 @@ class Linear(nn.Linear):
         """Nothing: the weights are always loaded."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if FUSED_PRODUCT is not None and self._fuses(x):
-            activation = "none" if self.gelu is None else "gelu"
-            fused: Tensor = FUSED_PRODUCT(x, self.weight, self.bias, activation, [], self.gelu or "")
-            return fused
+        if self._fuses(x):
+            return _fused(x, self.weight, self.bias, self.gelu)
         y = functional.linear(x, self.weight, self.bias)
         return y if self.gelu is None else functional.gelu(y, approximate=self.gelu)
 
     def _fuses(self, x: Tensor) -> bool:
-        if x.device.type != "cpu" or x.dtype not in FUSED_DTYPES:
+        if FUSED_PRODUCT is None or x.device.type != "cpu" or x.dtype not in FUSED_DTYPES:
             return False
-        return x.numel() > FEW_ROWS * x.shape[-1] or self.weight.nbytes >= LEAST_BYTES
+        rows = x.numel() // x.shape[-1]
+        if FAST_MKL and x.dtype == torch.float32 and self.gelu is None and rows >= MKL_ROWS:
+            return False
+        return rows > FEW_ROWS or self.weight.nbytes >= LEAST_BYTES
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weight lies in the order in which this CPU multiplies, so that no call makes it anew.
+
+    It gives what `Linear` gives, bit for bit. Its weight is oneDNN's, which can't be copied to a device or in parts:
+    only for models that run on the CPU itself.
+    """
+
+    weight: Tensor
+
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        assert REORDER is not None
+        with torch.inference_mode(False), torch.no_grad():
+            packed = REORDER(layer.weight.detach(), EXPECTED_ROWS)
+        self.register_buffer("weight", packed, persistent=False)
+        self.bias = layer.bias
+        self.gelu = layer.gelu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, inputs) → (…, outputs), bfloat16."""
+        return _fused(x, self.weight, self.bias, self.gelu)
+
+
+def pack(module: nn.Module, let_go: LetGo = lambda weight: None) -> None:
+    """Let each large `Linear` of bfloat16 in `module` be a `PackedLinear`, where this CPU multiplies such numbers.
+
+    let_go: called with each weight once it was copied and the module no longer needs it.
+    """
+    if REORDER is not None and torch.bfloat16 in FUSED_DTYPES:
+        _replace(module, PackedLinear, lambda layer: layer.weight.dtype == torch.bfloat16, let_go)
+
+
+def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None) -> Tensor:
+    assert FUSED_PRODUCT is not None
+    fused: Tensor = FUSED_PRODUCT(x, weight, bias, "none" if gelu is None else "gelu", [], gelu or "")
+    return fused
 
 
 class BlockedLinear(nn.Module):
@@ -108,24 +170,27 @@ class BlockedLinear(nn.Module):
         return bags.view(blocks, len(x), block)
 
 
-def lay_out_in_blocks(module: nn.Module) -> list[Tensor]:
-    """Let every `Linear` in `module` be a `BlockedLinear`, where that is faster on this CPU.
+def lay_out_in_blocks(module: nn.Module, let_go: LetGo = lambda weight: None) -> None:
+    """Let each large `Linear` in `module` be a `BlockedLinear`, where that is faster on this CPU.
 
-    Returns the weights that were copied for it, which the module no longer needs.
+    let_go: see `pack`.
     """
-    copied: list[Tensor] = []
-    if torch.backends.cpu.get_cpu_capability() not in FAST_BAGS:
-        return copied
-    for part in list(module.modules()):
-        for name, child in list(part.named_children()):
-            if isinstance(child, Linear) and child.gelu is None and _gains(child.weight):
-                setattr(part, name, BlockedLinear.of(child))
-                copied.append(child.weight)
-    return copied
+    if torch.backends.cpu.get_cpu_capability() in FAST_BAGS:
+        _replace(module, BlockedLinear.of, lambda layer: layer.gelu is None and layer.weight.dtype in BLOCKS, let_go)
 
 
-def _gains(weight: Tensor) -> bool:
-    return weight.dtype in BLOCKS and weight.nbytes >= LEAST_BYTES
+def _replace(
+    module: nn.Module, make: Callable[[Linear], nn.Module], wanted: Callable[[Linear], bool], let_go: LetGo
+) -> None:
+    """Put what `make` makes of it in the place of each large, wanted `Linear` whose weight hangs nowhere else."""
+    places = [(part, name, child) for part in module.modules() for name, child in part.named_children()]
+    owners = Counter(id(weight) for _, _, child in places for weight in child.parameters(recurse=False))
+    for part, name, child in places:
+        if not isinstance(child, Linear) or owners[id(child.weight)] > 1 or child.weight.nbytes < LEAST_BYTES:
+            continue
+        if wanted(child):
+            setattr(part, name, make(child))
+            let_go(child.weight)
 
 
 @lru_cache(maxsize=64)

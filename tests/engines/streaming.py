@@ -12,11 +12,13 @@ from mizuoto_runtime.conformance import Case, device_of, exact_size
 from mizuoto_runtime.engines.registry import BUILT_IN, Engines
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
+from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn.linear import PackedLinear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Callbacks
 
-__all__ = ["check_books", "check_failing_allocations", "check_streaming", "device_of", "exact_size", "simulated"]
+__all__ = ["check_books", "check_failing_allocations", "check_packed", "check_streaming", "device_of", "exact_size", "simulated"]
 
 Find = Callable[[Session], ModelFiles]
 
@@ -47,6 +49,15 @@ def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, en
     for result in results:
         assert result.passed, result
         assert (result.streamed_mb > 0) is (result.name in ("none", "halfway")), result
+
+
+def check_packed(library: ModelLibrary, find: Find) -> None:
+    """On a CPU that multiplies bfloat16 numbers itself, weights take its order: all agree, though only they do so."""
+    plain, played = Session(resolve(environment={}), library), simulated(library)
+    packs = linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
+    for session, expected in ((plain, packs), (played, False)):
+        modules = [handle.module for handle in session.open(find(session)).handles]
+        assert any(isinstance(part, PackedLinear) for module in modules for part in module.modules()) is expected
 
 
 def check_failing_allocations(

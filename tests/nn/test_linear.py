@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn import linear
-from mizuoto_runtime.nn.linear import BlockedLinear, Linear, lay_out_in_blocks
+from mizuoto_runtime.nn.linear import BlockedLinear, Linear, PackedLinear, lay_out_in_blocks, pack
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 
@@ -109,10 +109,84 @@ def test_a_fused_product_is_the_plain_one(gelu: Literal["none", "tanh"] | None, 
 
 def test_a_layer_with_gelu_is_not_laid_out() -> None:
     module = nn.ModuleList([Linear(64, 96, bias=False, gelu="none").to(torch.bfloat16)])
-    assert lay_out_in_blocks(module) == [] and isinstance(module[0], Linear)
+    lay_out_in_blocks(module)
+    assert isinstance(module[0], Linear)
 
 
 def test_blocks_take_any_number_of_dimensions() -> None:
     blocked = BlockedLinear.of(layer(64, 96, torch.float32, bias=True))
     x = torch.randn(2, 3, 64, generator=torch.Generator().manual_seed(1))
     assert torch.equal(blocked(x), blocked(x.flatten(0, 1)).view(2, 3, 96))
+
+
+PACKS = linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
+
+
+@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+@pytest.mark.parametrize("gelu", [None, "none", "tanh"])
+@pytest.mark.parametrize(("width", "outputs", "bias"), [(64, 96, False), (96, 256, True), (7, 33, True), (16, 1, False)])
+def test_a_packed_layer_gives_the_same_to_the_last_bit(
+    gelu: Literal["none", "tanh"] | None, width: int, outputs: int, bias: bool
+) -> None:
+    projection = layer(width, outputs, torch.bfloat16, bias=bias)
+    projection.gelu = gelu
+    packed = PackedLinear(projection)
+    for rows in (1, 4, 5, 16, 100, 600):
+        x = torch.randn(2, rows, width, generator=torch.Generator().manual_seed(rows)).bfloat16()
+        with torch.inference_mode():
+            assert torch.equal(packed(x), projection(x))
+
+
+@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 2)
+    large, small, tied = (layer(64, outputs, torch.bfloat16, bias=True) for outputs in (96, 95, 128))
+    embedding = nn.Embedding(128, 64)
+    embedding.weight = tied.weight
+    module = nn.ModuleDict(
+        {
+            "large": nn.ModuleList([large]),
+            "small": small,
+            "wide": layer(64, 96, torch.float32),
+            "tied": tied,
+            "embedding": embedding,
+            "in blocks": BlockedLinear.of(layer(64, 96, torch.bfloat16)),
+        }
+    )
+    size_bytes = ModelHandle("before", module, "oneshot").size_bytes
+    let_go: list[torch.Tensor] = []
+    pack(module, let_go.append)
+    kinds = [type(part) for part in module.values()]
+    assert kinds == [nn.ModuleList, Linear, Linear, Linear, nn.Embedding, BlockedLinear]
+    assert isinstance(module["large"][0], PackedLinear) and module["large"][0].bias is large.bias
+    assert len(let_go) == 1 and let_go[0] is large.weight
+    assert ModelHandle("after", module, "oneshot").size_bytes == size_bytes
+
+
+def test_where_it_gains_nothing_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "FUSED_DTYPES", (torch.float32,))
+    module = nn.ModuleList([layer(64, 96, torch.bfloat16)])
+    pack(module)
+    assert isinstance(module[0], Linear)
+
+
+@pytest.mark.skipif(linear.FUSED_PRODUCT is None, reason="this torch has no oneDNN")
+def test_mkl_gets_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    product, fused = linear.FUSED_PRODUCT, list[int]()
+
+    def noted(x: torch.Tensor, *more: object) -> torch.Tensor:
+        fused.append(len(x))
+        made: torch.Tensor = product(x, *more)
+        return made
+
+    monkeypatch.setattr(linear, "FUSED_PRODUCT", noted)
+    projection, many, fewer = layer(64, 96, torch.float32), linear.MKL_ROWS, linear.MKL_ROWS - 1
+    made = {}
+    for fast in (False, True):
+        monkeypatch.setattr(linear, "FAST_MKL", fast)
+        made[fast] = [projection(torch.ones(rows, 64)) for rows in (many, fewer)]
+    assert fused == [many, fewer, fewer]
+    torch.testing.assert_close(made[True], made[False], atol=1e-5, rtol=0)
+    projection.gelu = "tanh"
+    projection(torch.ones(many, 64))
+    assert fused[-1] == many

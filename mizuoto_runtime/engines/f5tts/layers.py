@@ -18,7 +18,7 @@ from ...nn.linear import Linear
 from .config import CONV_GROUPS, Architecture
 
 NORM_EPSILON = 1e-6
-RMS_EPSILON = 1e-24
+LEAST_LENGTH = 1e-12
 RESPONSE_EPSILON = 1e-6
 TIME_FREQUENCIES = 128
 TIME_SCALE = 1000
@@ -63,7 +63,8 @@ class RmsNorm(nn.Module):
         self.gain = empty(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), self.gain, RMS_EPSILON)
+        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=LEAST_LENGTH)
+        return (x / lengths).mul_(self.gain * x.shape[-1] ** 0.5)
 
 
 class HeadNorm(nn.Module):

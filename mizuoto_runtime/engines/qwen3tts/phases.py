@@ -64,7 +64,7 @@ def load(files: ModelFiles, loader: Loader) -> Qwen3TtsModel:
     assert files.path is not None
     loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
     if loader.device == "cpu":
-        give_back_pages(lay_out_in_blocks(loaded.talker.code_predictor.model.layers))
+        lay_out_in_blocks(loaded.talker.code_predictor.model.layers, lambda weight: give_back_pages([weight]))
     talker = loader.handle("talker", loaded.talker)
     talker.mark(loaded.talker.model.text_embedding, "gather")
     talker.mark(loaded.talker.code_predictor, "hot")

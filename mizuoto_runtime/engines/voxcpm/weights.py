@@ -73,7 +73,7 @@ def _fill(model: VoxCpm, stored: Stored, names: dict[str, str], dtype: torch.dty
         for prefix, decoder in (("base_lm", model.base_lm), ("residual_lm", model.residual_lm)):
             for index, layer in enumerate(decoder.layers):
                 _fill_part(layer, stored, names, dtype, f"{prefix}.layers.{index}.")
-                give_back_pages(lay_out_in_blocks(layer))
+                lay_out_in_blocks(layer, lambda weight: give_back_pages([weight]))
     _fill_part(model, stored, names, dtype, "")
 
 

@@ -16,12 +16,13 @@ from mizuoto_runtime.errors import Cancelled, NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.memory.plan import UnitCost
+from mizuoto_runtime.nn import linear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Progress
 from tests.engines.f5tts.conftest import audio
 from tests.engines.operations import check_failing_operations
-from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
+from tests.engines.streaming import check_failing_allocations, check_packed, check_streaming, exact_size, simulated
 from tests.golden.f5tts.checkpoint import write_model, write_vocoder
 
 RELEASED = ("v1", "base", "e2")
@@ -57,13 +58,16 @@ def test_they_are_while_editing_and_unguided(library: ModelLibrary, name: str) -
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_they_are_in_half_precision(tmp_path: Path, kind: torch.dtype) -> None:
+def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_vocoder(tmp_path / "f5tts" / "vocos")
     write_model(tmp_path / "f5tts" / "v1", "v1", dtype=kind)
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v1")(Session(settings, library))
     results = list(conform(settings, library, files, request(2)))
     assert all(result.passed for result in results), results
+    if kind == torch.bfloat16:
+        check_packed(library, finder("v1"))
 
 
 def streamed_costs(session: Session, name: str) -> tuple[dict[str, UnitCost], Network]:

@@ -11,11 +11,12 @@ from mizuoto_runtime.engines.omnivoice import speech
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory.handle import ModelHandle
+from mizuoto_runtime.nn import linear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Callbacks, Progress
 from tests.engines.operations import check_failing_operations
-from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
+from tests.engines.streaming import check_failing_allocations, check_packed, check_streaming, exact_size, simulated
 from tests.golden.omnivoice.checkpoint import reference_sound, write_checkpoint
 
 STREAMED = "streamed"
@@ -50,9 +51,12 @@ def test_they_are_in_chunks_too(library: ModelLibrary) -> None:
 
 
 @pytest.mark.parametrize("guidance", [0.0, 2.0])
-def test_they_are_in_bfloat16(tmp_path: Path, guidance: float) -> None:
+def test_they_are_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guidance: float) -> None:
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "omnivoice" / STREAMED, STREAMED, dtype=torch.bfloat16)
-    check_streaming(ModelLibrary([tmp_path]), find, request(cloned=False, guidance_scale=guidance))
+    library = ModelLibrary([tmp_path])
+    check_streaming(library, find, request(cloned=False, guidance_scale=guidance))
+    check_packed(library, find)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from mizuoto_runtime.conformance import conform
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory import units
+from mizuoto_runtime.nn import linear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Callbacks, Progress
 from tests.engines.operations import check_failing_operations
-from tests.engines.streaming import check_failing_allocations, check_streaming, exact_size, simulated
+from tests.engines.streaming import check_failing_allocations, check_packed, check_streaming, exact_size, simulated
 from tests.engines.voxcpm.conftest import audio
 from tests.golden.voxcpm.cases import CONFIGS
 from tests.golden.voxcpm.checkpoint import write_checkpoint
@@ -50,12 +51,15 @@ def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: 
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_they_are_in_half_precision(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "voxcpm" / "v2", "v2", dtype=dtype)
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v2")(Session(settings, library))
     results = list(conform(settings, library, files, request("v2")))
     assert all(result.passed for result in results), results
+    if dtype == torch.bfloat16:
+        check_packed(library, finder("v2"))
 
 
 def test_they_are_with_either_kind_of_cache(library: ModelLibrary) -> None:
