@@ -36,6 +36,7 @@ from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import pack
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.entries import Entry
+from mizuoto_runtime.weights.pages import give_back_pages
 
 MB = 1_000_000
 TOKENS = 2545
@@ -245,6 +246,7 @@ def load(folder: Path) -> None:
     before = resident_peak_bytes()
     path = folder / "model_1.safetensors"
     network = load_network(path, Vocabulary({str(number): number for number in range(TOKENS)}))
+    pack(network, lambda weight: give_back_pages([weight]))
     loaded = resident_peak_bytes()
     for parameter in network.parameters():
         parameter.view(torch.int16).max()

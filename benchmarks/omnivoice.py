@@ -1,7 +1,7 @@
 """OmniVoice's network at its real size, with random weights: speed beside upstream, and memory.
 
     python -m benchmarks.omnivoice speed [--dtype float32] [--frames 100] [--reference 125] [--steps 2] [--rounds 3]
-    python -m benchmarks.omnivoice memory
+    python -m benchmarks.omnivoice memory [--dtype float32]
 
 speed: CPU seconds a step, with guidance, ours and upstream's taking turns in one process, so that a busy machine slows
 both; medians over the rounds after a warm-up, and whether the codes are equal; with --profile where our time goes.
@@ -34,6 +34,7 @@ from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import pack
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.weights.checkpoint import Checkpoint
+from mizuoto_runtime.weights.pages import give_back_pages
 from tests.memory.live_bytes import LiveBytes
 
 MB = 1_000_000
@@ -77,7 +78,7 @@ def main() -> None:
         prompt = some_prompt(options.frames, options.reference)
         speed(getattr(torch, options.dtype), prompt, options.steps, options.rounds, profiled=options.profile)
     elif options.what == "memory":
-        memory(some_prompt(options.frames, options.reference))
+        memory(getattr(torch, options.dtype), some_prompt(options.frames, options.reference))
     else:
         load(options.folder)
 
@@ -193,15 +194,15 @@ def run_upstream(model: Any, prompt: Prompt, steps: int) -> Tensor:
     return codes
 
 
-def memory(prompt: Prompt) -> None:
+def memory(dtype: torch.dtype, prompt: Prompt) -> None:
     config = configured()
-    network = empty_network(config)
+    network = empty_network(config).to(dtype)
     handle = ModelHandle("model", network, "oneshot")
     for embedding in (network.llm.embed_tokens, network.audio_embeddings):
         handle.mark(embedding, "gather")
-    print(f"float32: model {handle.size_bytes / MB:.0f} MB, least {handle.minimum_bytes(1) / MB:.0f} MB")
-    weights = random_weights(network, torch.float32)
-    measure(config, network, weights, prompt)
+    print(f"{dtype}: model {handle.size_bytes / MB:.0f} MB, least {handle.minimum_bytes(1) / MB:.0f} MB")
+    weights = random_weights(network, dtype)
+    measure(config, network, weights, prompt, dtype)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
@@ -210,11 +211,13 @@ def memory(prompt: Prompt) -> None:
         subprocess.run([sys.executable, "-m", "benchmarks.omnivoice", "load", "--folder", name], check=True)
 
 
-def measure(config: OmniVoiceConfig, network: Network, weights: dict[str, Tensor], prompt: Prompt) -> None:
+def measure(
+    config: OmniVoiceConfig, network: Network, weights: dict[str, Tensor], prompt: Prompt, dtype: torch.dtype
+) -> None:
     """The estimate of one step against what its tensors take."""
     network.load_state_dict(weights, assign=True)
     how = Unmasking(num_step=1)
-    estimated = unmasking_bytes(config, prompt, how, torch.float32, torch.device("cpu"))
+    estimated = unmasking_bytes(config, prompt, how, dtype, torch.device("cpu"))
     with LiveBytes() as live:
         Unmasker(network, [prompt], how, generator(1)).run("cpu")
     print(f"  working memory: {estimated / MB:.0f} MB estimated, {live.peak_bytes / MB:.0f} MB measured")
@@ -226,8 +229,9 @@ def load(folder: Path) -> None:
     network = empty_network(read_config(folder))
     checkpoint = Checkpoint(folder)
     checkpoint.fill(network, "", lambda name: name, checkpoint.dtype("llm."))
+    pack(network, lambda weight: give_back_pages([weight]))
     for parameter in network.parameters():
-        parameter.view(torch.int32).max()
+        parameter.view(torch.int16).max()
     size = (folder / "model.safetensors").stat().st_size
     rise = resident_peak_bytes() - before
     print(f"  loaded, all weights read: {rise / MB:.0f} MB more at the peak, {rise / size:.3f} of {size / MB:.0f} MB")

@@ -37,6 +37,7 @@ from mizuoto_runtime.engines.voxcpm.weights import DIT, PICKLE, SAFETENSORS, loa
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import lay_out_in_blocks, pack
 from mizuoto_runtime.seeds import generator
+from mizuoto_runtime.weights.pages import give_back_pages
 
 MB = 1_000_000
 CPU = torch.device("cpu")
@@ -306,6 +307,7 @@ def load(folder: Path) -> None:
     config = read_config(folder)
     before = voxcpm_vae.status_bytes("VmRSS")
     model = load_model(folder, config, torch.bfloat16, blocks=True)
+    pack(model, lambda weight: give_back_pages([weight]))
     loaded = voxcpm_vae.status_bytes("VmHWM")
     for parameter in model.parameters():
         parameter.view(torch.int16).max()

@@ -18,7 +18,15 @@ from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Callbacks
 
-__all__ = ["check_books", "check_failing_allocations", "check_packed", "check_streaming", "device_of", "exact_size", "simulated"]
+__all__ = [
+    "check_books",
+    "check_failing_allocations",
+    "check_packed",
+    "check_streaming",
+    "device_of",
+    "exact_size",
+    "simulated",
+]
 
 Find = Callable[[Session], ModelFiles]
 

@@ -124,7 +124,9 @@ PACKS = linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
 
 @pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
 @pytest.mark.parametrize("gelu", [None, "none", "tanh"])
-@pytest.mark.parametrize(("width", "outputs", "bias"), [(64, 96, False), (96, 256, True), (7, 33, True), (16, 1, False)])
+@pytest.mark.parametrize(
+    ("width", "outputs", "bias"), [(64, 96, False), (96, 256, True), (7, 33, True), (16, 1, False)]
+)
 def test_a_packed_layer_gives_the_same_to_the_last_bit(
     gelu: Literal["none", "tanh"] | None, width: int, outputs: int, bias: bool
 ) -> None:
