@@ -64,7 +64,8 @@ class RmsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=LEAST_LENGTH)
-        return (x / lengths).mul_(self.gain * x.shape[-1] ** 0.5)
+        normed: Tensor = (x / lengths).mul_(self.gain * x.shape[-1] ** 0.5)
+        return normed
 
 
 class HeadNorm(nn.Module):
