@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from functools import lru_cache
 from math import gcd
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,13 @@ class PackedLinear(nn.Module):
         self.register_buffer("weight", packed, persistent=False)
         self.bias = layer.bias
         self.gelu = layer.gelu
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PackedLinear:
+        """torch can't copy such a weight; nothing changes it, so the copy has the same one."""
+        memo[id(self.weight)] = self.weight
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__setstate__(deepcopy(self.__dict__, memo))  # type: ignore[no-untyped-call]
+        return twin
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs), bfloat16."""

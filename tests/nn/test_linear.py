@@ -140,6 +140,17 @@ def test_a_packed_layer_gives_the_same_to_the_last_bit(
 
 
 @pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+def test_a_packed_layer_can_be_copied() -> None:
+    module = nn.Sequential(PackedLinear(layer(64, 96, torch.bfloat16, bias=True)))
+    twin = copy.deepcopy(module)
+    x = torch.ones(5, 64).bfloat16()
+    with torch.inference_mode():
+        assert torch.equal(twin(x), module(x))
+        bias = twin[0].bias.zero_()
+        assert not torch.equal(bias, module[0].bias)
+
+
+@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
 def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 2)
     large, small, tied = (layer(64, outputs, torch.bfloat16, bias=True) for outputs in (96, 95, 128))
