@@ -92,7 +92,7 @@ def _supplied(spec: EngineSpec, call: SpeakCall) -> dict[str, object]:
             raise InputError(f"{spec.label} takes no input {name!r}; disconnect it. It takes: {sorted(ports)}")
         wanted = spec.type_name(ports[name].type)
         if isinstance(value, Artifact) and value.type != wanted:
-            raise InputError(f"the input {name!r} is {value.type}, but a {spec.label} model needs {wanted}")
+            raise InputError(f"the input {name!r} is {value.type}, but the model is {spec.label}, which needs {wanted}")
     return given
 
 

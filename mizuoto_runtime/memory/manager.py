@@ -254,7 +254,7 @@ class ModelManager:
                 break
         else:
             LOG.warning(
-                "%s need at least %s bytes on %s, %s are free; trying all the same",
+                "%s: at least %s bytes are needed on %s, %s are free; trying all the same",
                 ", ".join(handle.name for handle in handles), f"{least_bytes(handles, 1):,}", device.name,
                 f"{max(budget_bytes, 0):,}",
             )  # fmt: skip

@@ -92,7 +92,7 @@ def test_engines_must_match(call: Callable, options: Callable, types: ModuleType
     with pytest.raises(errors.InputError, match="the options are for Dummy, the model is Piper; connect Piper Options"):
         call(options=options("dummy", noise=0.1))
     foreign = types.Artifact("MIZUOTO_DUMMY_VOICE", object())
-    with pytest.raises(errors.InputError, match="'voice' is MIZUOTO_DUMMY_VOICE, but a Piper model needs"):
+    with pytest.raises(errors.InputError, match="'voice' is MIZUOTO_DUMMY_VOICE, but the model is Piper, which needs"):
         call(voice=foreign, wires={"voice": VOICE_WIRE})
     voice = types.Artifact("MIZUOTO_PIPER_VOICE", object())
     with pytest.raises(errors.InputError, match="Dummy takes no input 'voice'; disconnect it"):
