@@ -15,6 +15,8 @@ from .settings import Settings
 from .types import ModelRef
 
 MAX_DEPTH = 4
+LEVELS_AROUND = MAX_DEPTH + 1
+"""How far above a model something may lie that it shares with others: up to the folder of all models."""
 PACK = Path(__file__).resolve().parent.parent
 
 
@@ -23,12 +25,14 @@ class ModelFiles:
     """Where a model lies.
 
     path: its file or folder; None for a model that is built in. companions: what the names of further files end in.
+    around: names of files and folders above it that it may share with other models.
     """
 
     ref: ModelRef
     path: Path | None
     variant: Variant | None = None
     companions: tuple[str, ...] = ()
+    around: tuple[str, ...] = ()
 
     def identity(self) -> tuple[tuple[str, int, int], ...]:
         """Changes when one of the model's files is replaced: the path, size in bytes and time in ns of each."""
@@ -38,8 +42,17 @@ class ModelFiles:
         if self.path is None:
             return []
         if self.path.is_dir():
-            return sorted(path for path in self.path.rglob("*") if path.is_file() and not _is_hidden(path, self.path))
+            above = list(self.path.parents)[:LEVELS_AROUND]
+            shared = [place / name for place in above for name in self.around]
+            return [each for path in (self.path, *shared) for each in _files_at(path)]
         return [self.path, *(self.path.with_name(self.path.name + companion) for companion in self.companions)]
+
+
+def _files_at(path: Path) -> list[Path]:
+    """The file at `path`, or all that aren't hidden in a folder there; none if there is neither."""
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    return sorted(each for each in path.rglob("*") if each.is_file() and not _is_hidden(each, path))
 
 
 def _identity(path: Path) -> tuple[str, int, int]:
@@ -96,7 +109,7 @@ class ModelLibrary:
         installed = self.installed(spec)
         variant = next((variant for variant in spec.variants if variant.id == name), None)
         if name in installed:
-            return ModelFiles(ModelRef(spec.id, name), installed[name], variant, spec.layout.companions)
+            return ModelFiles(ModelRef(spec.id, name), installed[name], variant, *_further(spec))
         if variant is None:
             raise UnknownName(f"{spec.label} model", name, self.known(spec))
         command = f", or run in {PACK}: {self._fetch_command(spec, name)}" if variant.files else ""
@@ -120,7 +133,11 @@ class ModelLibrary:
         resolved = path.expanduser().resolve()
         if not resolved.exists():
             raise ModelNotFound(f"there is no {spec.label} model at {path}")
-        return ModelFiles(ModelRef(spec.id, str(resolved)), resolved, None, spec.layout.companions)
+        return ModelFiles(ModelRef(spec.id, str(resolved)), resolved, None, *_further(spec))
+
+
+def _further(spec: EngineSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return spec.layout.companions, spec.layout.around
 
 
 def _models_below(folder: Path, spec: EngineSpec) -> Iterator[Path]:

@@ -62,9 +62,10 @@ class ModelNode(DeclaredNode):
 
     @classmethod
     def fingerprint_inputs(cls, model: object = None) -> object:
-        """Changes when the model's file is replaced, and at nothing else."""
+        """Changes when the model's file is replaced, or would be loaded in another dtype, and at nothing else."""
         try:
-            return process.library().find(engine_spec(cls.declaration.engine), str(model)).identity()
+            files = process.library().find(engine_spec(cls.declaration.engine), str(model))
+            return files.identity(), process.saved_settings().resolve().text("compute.dtype")
         except (MizuotoError, OSError):
             return "absent"
 

@@ -104,6 +104,22 @@ def test_any_file_of_a_folder_counts_but_hidden_ones(tmp_path: Path) -> None:
     assert files.identity() != before
 
 
+@pytest.mark.parametrize("shared", ["e/vocoder/weights.bin", "e/family/vocoder/weights.bin", "e/vocab.txt"])
+def test_what_models_share_counts_as_well(tmp_path: Path, shared: str) -> None:
+    put(tmp_path / "e/family/large/config.json")
+    put(tmp_path / "e/other/weights.bin")
+    layout = Layout(kind="folder", marker="config.json", around=("vocab.txt", "vocoder"))
+    files = ModelLibrary([tmp_path]).find(spec(layout), "family/large")
+    seen = [files.identity()]
+    path = put(tmp_path / shared)
+    for content in (b"1", b"12"):
+        path.write_bytes(content)
+        seen.append(files.identity())
+    assert len(set(seen)) == 3
+    put(tmp_path / "e/other/more.bin")
+    assert files.identity() == seen[-1]
+
+
 def test_paths_are_for_those_who_may_name_them(tmp_path: Path) -> None:
     path = put(tmp_path / "x.onnx")
     assert ModelLibrary([]).at(FILES, path).path == path

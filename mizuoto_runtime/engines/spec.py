@@ -193,6 +193,7 @@ class Layout:
 
     `file`: each file that ends in `suffix` is a model, with companions named `<file><companion>`.
     `folder`: each folder that holds a file whose name fits `marker`, with * for any characters, is a model.
+    It may share what `around` names, files or folders, with others: beside it, or beside one of the folders around it.
     `builtin`: nothing is installed; the variants are all there is.
     """
 
@@ -200,6 +201,7 @@ class Layout:
     suffix: str = ""
     companions: tuple[str, ...] = ()
     marker: str = ""
+    around: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

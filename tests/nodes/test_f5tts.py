@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from devtools.client import ComfyClient, Event, ExecutionFailed
 from tests.golden.f5tts.checkpoint import RECORDING, install
 from tests.nodes import prompts
+from tests.nodes.http_api import Api
 
 pytestmark = pytest.mark.server
 
@@ -70,6 +72,28 @@ def test_another_number_of_steps_prepares_no_reference_again(client: ComfyClient
     client.run(phases(seed=8, cfg_strength=1.0), events.append)
     assert {"mel", "audio"} <= set(prompts.ran(events))
     assert {"voice", "recording"} <= prompts.cached(events)
+
+
+def ran_again(client: ComfyClient) -> set[str]:
+    events: list[Event] = []
+    client.run(phases(seed=9), events.append)
+    return set(prompts.ran(events)) - {"save", "report"}
+
+
+def test_another_dtype_and_another_vocoder_are_heard_though_the_prompt_is_the_same(
+    client: ComfyClient, base: Path
+) -> None:
+    api, vocoder = Api(client.url), base / "models" / "mizuoto" / "f5tts" / "vocos" / "config.yaml"
+    client.run(phases(seed=9))
+    assert not ran_again(client)
+    try:
+        api.send("PATCH", "/settings", {"compute.dtype": "bfloat16"})
+        assert {"mel", "audio"} <= ran_again(client) and not ran_again(client)
+    finally:
+        api.send("PATCH", "/settings", {"compute.dtype": None})
+    client.run(phases(seed=9))
+    os.utime(vocoder)
+    assert {"mel", "audio"} <= ran_again(client) and not ran_again(client)
 
 
 def test_a_recording_is_edited(client: ComfyClient) -> None:

@@ -19,6 +19,8 @@ from .catalog import LICENCE, TAGS, VARIANTS
 
 VOICE = "VOICE"
 MEL = "MEL"
+VOCABULARY = "vocab.txt"
+VOCODER_FOLDERS = ("vocos", "vocos-mel-24khz")
 
 MODEL_PORT = Port(name="model", type=MODEL, label="model", tooltip="An F5-TTS or E2-TTS model.")
 MEL_OUT = Port(name="mel", type=MEL, label="mel", tooltip="Mel spectrograms, for F5-TTS Vocoder.")
@@ -189,7 +191,7 @@ SPEC = EngineSpec(
     label="F5-TTS",
     description="Cloned voices in Chinese and English, and speech editing; F5-TTS and E2-TTS.",
     licence=f"GPL-3.0-or-later; the published weights {LICENCE}",
-    layout=Layout(kind="folder", marker="model_*"),
+    layout=Layout(kind="folder", marker="model_*", around=(VOCABULARY, *VOCODER_FOLDERS)),
     components=(
         Component(name="transformer", kind="oneshot", tooltip="Text and reference to mel spectrogram, step by step."),
         Component(name="vocoder", kind="oneshot", tooltip="Mel spectrogram to samples."),

@@ -10,20 +10,18 @@ from pathlib import Path
 import torch
 
 from ...errors import ModelFileError, ModelNotFound
+from ...library import LEVELS_AROUND
 from .checkpoint import Tensors, fill, opened
 from .config import ARCHITECTURE_FILE, Architecture, Backbone, read_architecture
 from .dit import Dit
 from .network import Network
+from .spec import VOCABULARY, VOCODER_FOLDERS
 from .text import Vocabulary, read_vocabulary
 from .unett import UnetT
 from .vocos import Vocos
 from .vocos_config import CONFIG, read_vocos_config
 
-VOCABULARY = "vocab.txt"
 VOCODER_WEIGHTS = "pytorch_model.bin"
-VOCODER_FOLDERS = ("vocos", "vocos-mel-24khz")
-LEVELS = 5
-"""How far above the model its vocoder is looked for: up to the folder of all models."""
 KINDS: dict[Backbone, type[Network]] = {"DiT": Dit, "UNetT": UnetT}
 _COMMON = (
     (r"^time_embed\.time_mlp\.0\.", "time.first."),
@@ -136,7 +134,7 @@ def find_beside(folder: Path, name: str) -> Path:
 
 def find_vocoder(folder: Path) -> Path:
     """The folder of Vocos: in `folder`, or beside it or one of the folders around it; ModelNotFound."""
-    for place in (folder, *list(folder.parents)[:LEVELS]):
+    for place in (folder, *list(folder.parents)[:LEVELS_AROUND]):
         for name in VOCODER_FOLDERS:
             if (place / name / CONFIG).is_file():
                 return place / name
