@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .engines.spec import EngineSpec, Variant
+from .engines.spec import EngineSpec, Phase, Variant
 from .errors import InputError, ModelNotFound, UnknownName
 from .settings import Settings
 from .types import ModelRef
@@ -120,6 +120,15 @@ class ModelLibrary:
             )
         files = f"{_file_names(variant)} into {self.folder(spec)}"
         raise ModelNotFound(f"the {spec.label} model {name!r} isn't installed. Put {files}{command}")
+
+    def identity_beside(self, spec: EngineSpec, phase: Phase, options: Mapping[str, object]) -> tuple[object, ...]:
+        """Changes when a file changes that the phase reads with these options, beside any installed model's folder."""
+        texts = {name: str(value) for name, value in options.items()}
+        if any(set(text) & set("/\\\0") for text in texts.values()):
+            return ()
+        folders = sorted({path.parent for path in self.installed(spec).values() if path is not None})
+        names = [name.format_map(texts) for name in phase.reads]
+        return tuple(_identity(folder / name) for folder in folders for name in names)
 
     def _fetch_command(self, spec: EngineSpec, name: str) -> str:
         root = f"paths.models={self.roots[0]}"

@@ -95,6 +95,20 @@ class PhaseNode(DeclaredNode):
         return io.NodeOutput(*phase_outputs(phase, made), ui=phase_ui(phase, made))
 
 
+class ReadingPhaseNode(PhaseNode):
+    """Runs a phase that reads files beside the models, and again when one of them was replaced."""
+
+    @classmethod
+    def fingerprint_inputs(cls, **values: object) -> object:
+        """What its options name; one that is linked is known only when the node runs."""
+        spec = engine_spec(cls.declaration.engine)
+        phase = spec.phase(cls.declaration.phase)
+        try:
+            return process.library().identity_beside(spec, phase, phase.check(phase_options(phase, values)))
+        except (MizuotoError, OSError, ValueError):
+            return "unreadable"
+
+
 class OptionsNode(DeclaredNode):
     """Collects the parameters that differ from their defaults."""
 
@@ -166,7 +180,13 @@ NODE_BASES: dict[str, type[DeclaredNode]] = {
 def node_class(declaration: NodeDeclaration) -> type[io.ComfyNode]:
     """The node class of a declaration."""
     members: dict[str, Any] = {"declaration": declaration, "__doc__": declaration.description}
-    return type(declaration.id, (NODE_BASES[declaration.role],), members)
+    return type(declaration.id, (_base(declaration),), members)
+
+
+def _base(declaration: NodeDeclaration) -> type[DeclaredNode]:
+    if declaration.role == "phase" and engine_spec(declaration.engine).phase(declaration.phase).reads:
+        return ReadingPhaseNode
+    return NODE_BASES[declaration.role]
 
 
 class MizuotoExtension(ComfyExtension):

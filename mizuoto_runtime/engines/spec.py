@@ -120,6 +120,7 @@ class Phase:
 
     `when` names the request's inputs or options whose presence chooses this phase among several that give the same
     type (a voice made from audio, from a preset or from a description); empty: chosen by default.
+    `reads` names files beside a model's folder that the phase reads, with its options in braces, as voices/{name}.json.
     """
 
     id: str
@@ -130,6 +131,7 @@ class Phase:
     params: tuple[Param, ...] = ()
     seeded: bool = False
     when: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
     def param(self, name: str) -> Param:
         for param in self.params:

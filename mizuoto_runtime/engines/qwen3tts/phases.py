@@ -25,6 +25,7 @@ from .codec_estimates import decoder_bytes, encoder_bytes, speaker_bytes
 from .config import GenerationOptions, Qwen3TtsConfig
 from .reference import prepare_reference
 from .speaker_encoder import SpeakerEncoder
+from .spec import VOICES_FOLDER
 from .speech import Codes, Speech, write_codes
 from .text import TextTokenizer
 from .voices import Voice
@@ -32,7 +33,6 @@ from .voices import load_voice as read_voice
 from .voices import save_voice as write_voice
 from .weights import load_modules
 
-VOICES_FOLDER = "voices"
 SWITCHES = {None: None, "true": True, "false": False}
 
 

@@ -22,6 +22,7 @@ CODES = "CODES"
 AUTO = "auto"
 SWITCH = (AUTO, "true", "false")
 
+VOICES_FOLDER = "voices"
 MODEL_PORT = Port(name="model", type=MODEL, label="model", tooltip="A Qwen3-TTS model.")
 VOICE_OUT = Port(name="voice", type=VOICE, label="voice", tooltip="For Qwen3-TTS Talker or Speak.")
 
@@ -112,6 +113,7 @@ LOAD = Phase(
         ),
     ),
     when=("voice_file",),
+    reads=(f"{VOICES_FOLDER}/{{voice_file}}.json", f"{VOICES_FOLDER}/{{voice_file}}.safetensors"),
 )
 
 SAVE = Phase(
