@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..mizuoto_runtime.engines.registry import engine_spec
 from ..mizuoto_runtime.engines.spec import AUDIO, TEXT, EngineSpec
 from ..mizuoto_runtime.errors import InputError, UnknownName
+from ..mizuoto_runtime.text.checks import checked_text
 from .declare import SPEAK_ID, engine_params, model_node_id, options_node_id, supplied_ports
 
 FILE_PREFIX = "mizuoto/speech"
@@ -45,7 +46,7 @@ def speak_prompt(body: SpeakBody) -> dict[str, dict[str, object]]:
         nodes[str(number)] = _node("LoadAudio", audio=_recording(spec, name, file_name))
         wires[name] = [str(number), 0]
     texts = {name: _text(spec, name, text) for name, text in body.texts.items()}
-    nodes["3"] = _node(SPEAK_ID, text=body.text, seed=body.seed, **texts, **wires)
+    nodes["3"] = _node(SPEAK_ID, text=checked_text(body.text), seed=body.seed, **texts, **wires)
     return nodes
 
 
@@ -69,7 +70,7 @@ def _recording(spec: EngineSpec, name: str, file_name: str) -> str:
 
 def _text(spec: EngineSpec, name: str, text: str) -> str:
     _check_port(spec, name, TEXT)
-    return text
+    return checked_text(text) if text.strip() else text
 
 
 def _check_port(spec: EngineSpec, name: str, port_type: str) -> None:
