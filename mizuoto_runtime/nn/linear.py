@@ -24,8 +24,8 @@ from torch.nn import functional
 
 LetGo: TypeAlias = Callable[[Tensor], object]
 FEW_ROWS = 4
-MKL_ROWS = 512
-"""So many make MKL's float32 product the faster one: 0.87 of oneDNN's time from 562 rows on, 1.0 to 1.1 at 237."""
+MKL_ROWS = 320
+"""So many make MKL's float32 product the faster one: of oneDNN's time 1.0 to 1.1 at 237, 0.95 at 400, 0.87 at 1124."""
 BLOCKS = {torch.bfloat16: 128, torch.float32: 32}
 """Outputs in a block: as many as were fastest."""
 LEAST_BYTES = 1 << 20
