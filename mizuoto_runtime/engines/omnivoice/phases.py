@@ -22,6 +22,7 @@ from .codec_weights import load_codec
 from .config import OmniVoiceConfig
 from .instruct import parse_instruct
 from .languages import language_id
+from .normalise import normalise
 from .postprocess import finish, join_chunks
 from .reference import prepare_reference
 from .speech import Codes, Speaker, Speech, Voice
@@ -120,6 +121,7 @@ def generate(
     denoise: bool,
     audio_chunk_duration: float,
     audio_chunk_threshold: float,
+    normalize_text: bool,
     **how: object,
 ) -> Codes:
     """The text's codes. how: the parameters of `Unmasking`."""
@@ -128,6 +130,11 @@ def generate(
     spoken, note = language_id(language)
     if note:
         ctx.warn(note)
+    if normalize_text:
+        text = normalise(text, spoken)
+        if not text.strip():
+            raise InputError("nothing is left of the text once it is normalised; write words, or turn normalise off")
+        ctx.applied["normalized_text"] = text
     voice = voice or Voice()
     if voice.codes is not None and len(voice.codes) != model.config.codebooks:
         raise InputError(
