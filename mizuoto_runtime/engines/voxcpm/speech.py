@@ -10,6 +10,7 @@ from torch import Tensor
 from ...errors import InputError
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
+from ...nn.finite import check_finite
 from .config import VoxCpmConfig
 from .estimates import model_bytes
 from .generate import Sampling, Writer
@@ -174,6 +175,7 @@ class _Writing:
                 writer.patch()
 
         self._ctx.run("generate", [self._handle], step, self._memory_bytes(writer.held_bytes))
+        check_finite(writer.state.before, "the values of a patch")
 
     def _tell(self, patches: int) -> None:
         self._ctx.progress(patches, max(self._expected, patches + 1))

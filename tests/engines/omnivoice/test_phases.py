@@ -9,11 +9,12 @@ import torch
 
 from mizuoto_runtime.engines.omnivoice import phases
 from mizuoto_runtime.engines.omnivoice.speech import Codes, Voice
-from mizuoto_runtime.errors import InputError
+from mizuoto_runtime.errors import InputError, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Artifact, Audio, Output
+from tests.engines.damage import WRONG, damage
 from tests.golden.omnivoice.checkpoint import reference_sound, write_checkpoint
 
 REFERENCE = Audio(reference_sound(14_400, 4), 24_000)
@@ -174,3 +175,25 @@ def test_a_prompt_longer_than_the_model_was_made_for_is_a_warning(tmp_path: Path
     path.write_text(path.read_text(encoding="utf-8").replace("40960", "40"), encoding="utf-8")
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
     assert any("the model was made for 40" in warning for warning in warnings(speak(session, "Hello there.")))
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("model:llm.layers.0.self_attn.q_proj.weight", "the logits of codes aren't finite"),
+        ("model:llm.norm.weight", "the logits of codes aren't finite"),
+        ("model:audio_heads.weight", "the logits of codes aren't finite"),
+        ("codec_encoder:joint.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_encoder:quantizers.7.input.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_encoder:quantizers.7.vectors.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_decoder:joint.bias", "the decoded samples aren't finite numbers.* compute.dtype to float32"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, problem: str, value: float
+) -> None:
+    """Choosing codes would hide them, and so would rounding samples to 16 bits."""
+    damage(session, session.find("omnivoice", "small"), weight, value)
+    with pytest.raises(NotFinite, match=problem):
+        speak(session, reference=REFERENCE, reference_text=SAID)

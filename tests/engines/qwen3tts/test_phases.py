@@ -16,13 +16,14 @@ from mizuoto_runtime.engines.qwen3tts.speech import split_text
 from mizuoto_runtime.engines.qwen3tts.text import load_tokenizer
 from mizuoto_runtime.engines.qwen3tts.voices import Voice, load_voice, save_voice
 from mizuoto_runtime.engines.qwen3tts.weights import load_modules
-from mizuoto_runtime.errors import InputError, ModelFileError, UnknownName
+from mizuoto_runtime.errors import InputError, ModelFileError, NotFinite, UnknownName
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.lm.cache import CacheKind, peak_bytes, position_bytes
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Artifact, Audio, Output
+from tests.engines.damage import WRONG, damage
 from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
 from tests.memory.live_bytes import LiveBytes
 
@@ -266,3 +267,27 @@ def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
         write_checkpoint(folder, "custom-small")
     merges.unlink()
     refused(r"merges\.txt: there is no such file")
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("sampled", ["true", "false"])
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("talker:model.layers.0.self_attn.q_proj.weight", "the logits of codes aren't finite"),
+        ("talker:codec_head.weight", "the logits of codes aren't finite"),
+        ("talker:code_predictor.model.layers.0.mlp.up_proj.weight", "the logits of codes aren't finite"),
+        ("talker:code_predictor.lm_head.14.weight", "the logits of codes aren't finite"),
+        ("codec_encoder:output.weight", "what codes leave of the encoded reference's values aren't finite"),
+        ("codec_encoder:semantic.books.0.sums", "what codes leave of the encoded reference's values aren't finite"),
+        ("speaker_encoder:output.bias", "Voice from Audio: 1 of 24 values aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, problem: str, sampled: str, value: float
+) -> None:
+    """Choosing codes would hide them."""
+    damage(session, session.find("qwen3tts", "base-small"), weight, value)
+    how = {"do_sample": sampled, "subtalker_dosample": sampled}
+    with pytest.raises(NotFinite, match=problem):
+        speak(session, "base-small", reference=REFERENCE, reference_text="Hello.", **how)

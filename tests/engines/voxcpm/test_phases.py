@@ -10,13 +10,14 @@ import torch
 
 from mizuoto_runtime.engines.voxcpm import normalise, phases
 from mizuoto_runtime.engines.voxcpm.network import VoxCpm
-from mizuoto_runtime.engines.voxcpm.speech import Latents
-from mizuoto_runtime.errors import InputError, MissingDependency
+from mizuoto_runtime.engines.voxcpm.speech import STEP_PATCHES, Latents
+from mizuoto_runtime.errors import InputError, MissingDependency, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio, Output
+from mizuoto_runtime.types import Audio, Callbacks, Output, Progress
+from tests.engines.damage import WRONG, damage
 from tests.engines.voxcpm.conftest import audio
 from tests.golden.voxcpm.checkpoint import write_checkpoint
 
@@ -201,3 +202,28 @@ def test_decoding_in_small_tiles_gives_nearly_the_same(session: Session, monkeyp
     monkeypatch.setattr(PhaseContext, "run", thrifty)
     (tiled,) = session.run_phase(files, "decode", {"latents": latents}, {})
     assert (tiled.value.samples - whole.value.samples).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "min_len", "problem"),
+    [
+        ("model:base_lm.layers.0.mlp.up_proj.weight", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 1, "the logits of the speech's end aren't finite"),
+        ("model:stop_head.weight", 1, "the logits of the speech's end aren't finite"),
+        ("vae_encoder:mean.bias", 1, r"VoxCPM Voice: 152 of 1,216 values aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, min_len: int, problem: str, value: float
+) -> None:
+    """And not only after the longest speech there can be."""
+    files = session.find("voxcpm", "v2")
+    damage(session, files, weight, value)
+    told: list[Progress] = []
+    how = {"max_len": 4096, "min_len": min_len}
+    with pytest.raises(NotFinite, match=problem):
+        request = SpeakRequest(text=TEXT, inputs={"reference": audio(**SOUND)}, options=how)
+        session.speak(files, request, Callbacks(told.append))
+    assert len(told) <= STEP_PATCHES
