@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFileError
-from ...weights.checkpoint import computable, listed, opened_safetensors
+from ...weights.checkpoint import computable, listed, opened_safetensors, renamed
 from .config import OLD_MEL_BUFFERS
 
 EMA = "ema_model."
@@ -42,7 +42,7 @@ def opened(path: Path) -> Iterator[Tensors]:
         yield _unpickled(path)
         return
     with opened_safetensors(path) as file:
-        names = {_plain(name): name for name in file.keys()}  # noqa: SIM118
+        names = renamed(file.keys(), _plain, path)
         shapes = {name: tuple(file.get_slice(stored).get_shape()) for name, stored in names.items()}
         yield Tensors(path, _kept(shapes), lambda name: file.get_tensor(names[name]))
 
@@ -60,7 +60,8 @@ def _unpickled(path: Path) -> Tensors:
             break
     if not isinstance(content, Mapping) or not content:
         raise ModelFileError(f"{path}: holds no weights by name; is it another model's?")
-    tensors = {_plain(str(name)): value for name, value in content.items()}
+    theirs = {str(name): value for name, value in content.items()}
+    tensors = {name: theirs[stored] for name, stored in renamed(theirs, _plain, path).items()}
     shapes = {name: tuple(value.shape) for name, value in tensors.items() if isinstance(value, Tensor)}
     if strange := [name for name in _kept(shapes) if not _is_plain(tensors[name])]:
         raise ModelFileError(f"{path}: {listed(strange)} are no plain tensors; download the file again")
@@ -98,23 +99,22 @@ def fill(
     ModelFileError names what is missing, unexpected or of another shape. described_by: the file that gave the sizes.
     """
     wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    targets = {name: rename(name) for name in tensors.shapes if name not in DROPPED}
-    renamed = {target: name for name, target in targets.items() if target is not None}
-    unexpected = [name for name, target in targets.items() if target is not None and target not in wanted]
+    names = renamed([name for name in tensors.shapes if name not in DROPPED], rename, tensors.path)
+    unexpected = [name for target, name in names.items() if target not in wanted]
     if unexpected:
         raise ModelFileError(f"{tensors.path}: unexpected weights: {listed(unexpected)}; it is another model's")
-    missing = [f"{name} of {type(module).__name__}" for name in wanted.keys() - renamed.keys()]
+    missing = [f"{name} of {type(module).__name__}" for name in wanted.keys() - names.keys()]
     if missing:
         raise ModelFileError(
             f"{tensors.path}: {len(missing)} weights are missing: {listed(missing)}; download the file again"
         )
-    for target, name in renamed.items():
+    for target, name in names.items():
         if tensors.shapes[name] != wanted[target]:
             raise ModelFileError(
                 f"{tensors.path}: the weight {name!r} is {list(tensors.shapes[name])}; by {described_by} it is "
                 f"{list(wanted[target])}. They belong to different models"
             )
-    found = {target: _floating(tensors, name).to(dtype) for target, name in renamed.items()}
+    found = {target: _floating(tensors, name).to(dtype) for target, name in names.items()}
     module.load_state_dict(found, strict=True, assign=True)
     module.requires_grad_(False).eval()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import ModelFileError
-from ...weights.checkpoint import listed
+from ...weights.checkpoint import listed, renamed
 from .checkpoint import Stored, floating, opened
 from .vae_config import KEY, VaeConfig
 from .vae_decoder import VaeDecoder
@@ -49,8 +49,8 @@ class VaeFile:
 
     def __init__(self, stored: Stored) -> None:
         self.path = stored.path
-        self.shapes = {_renamed(name): shape for name, shape in stored.shapes.items() if not name.startswith(UNUSED)}
-        self._names = {_renamed(name): name for name in stored.shapes}
+        self._names = renamed(stored.shapes, _ours, stored.path)
+        self.shapes = {ours: stored.shapes[name] for ours, name in self._names.items()}
         self._stored = stored
 
     def vector(self, name: str) -> Tensor:
@@ -101,7 +101,9 @@ class VaeFile:
         return self._stored.get(stored) if name == BOUNDS else floating(self._stored, stored)
 
 
-def _renamed(name: str) -> str:
+def _ours(name: str) -> str | None:
+    if name.startswith(UNUSED):
+        return None
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return name

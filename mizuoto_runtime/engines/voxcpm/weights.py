@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelFileError
 from ...nn.linear import lay_out_in_blocks
-from ...weights.checkpoint import listed
+from ...weights.checkpoint import listed, renamed
 from ...weights.pages import give_back_pages
 from .checkpoint import Stored, floating, opened
 from .config import CONFIG, VoxCpmConfig, read_config
@@ -57,13 +57,15 @@ def load_model(folder: Path, config: VoxCpmConfig, dtype: torch.dtype, *, blocks
     with torch.device("meta"):
         model = VoxCpm(config)
     with opened(folder, SAFETENSORS, PICKLE) as stored:
-        names = {_ours(name): name for name in stored.shapes if not name.startswith(UNUSED)}
+        names = renamed(stored.shapes, _ours, stored.path)
         _check(stored, names, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
         _fill(model, stored, names, dtype, blocks=blocks and dtype == torch.bfloat16)
     return model.requires_grad_(False).eval()
 
 
-def _ours(name: str) -> str:
+def _ours(name: str) -> str | None:
+    if name.startswith(UNUSED):
+        return None
     return name.replace(DIT, "feat_decoder.") if name.startswith(DIT) else name
 
 

@@ -117,6 +117,8 @@ def test_the_encoder_can_be_left_out(tmp_path: Path) -> None:
         (lambda weights: weights.update({f"{WEIGHT}.bias": torch.zeros(8).to_sparse()}), "are no plain tensors"),
         (lambda weights: weights.update({f"{WEIGHT}.bias": weights["decoder.model.3.block.2.block.1.bias"]}),
          "weights lie in one place"),
+        (lambda weights: weights.update({f"{WEIGHT}.parametrizations.weight.original0": torch.zeros(8, 1, 1)}),
+         rf"'{WEIGHT}\.parametrizations\.weight\.original0' and '{WEIGHT}\.weight_g' are the same weight"),
         (lambda weights: weights.clear(), "holds no weights by name"),
     ],
 )  # fmt: skip
