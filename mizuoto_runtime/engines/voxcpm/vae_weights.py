@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ...errors import ModelFileError
 from ...weights.checkpoint import listed, renamed
-from .checkpoint import Stored, floating, opened
+from ...weights.stored import Stored
+from .checkpoint import opened
 from .vae_config import KEY, VaeConfig
 from .vae_decoder import VaeDecoder
 from .vae_encoder import VaeEncoder
@@ -98,7 +99,7 @@ class VaeFile:
     def _floating(self, name: str) -> Tensor:
         """A weight as it is stored; only the bounds may be whole numbers."""
         stored = self._names[name]
-        return self._stored.get(stored) if name == BOUNDS else floating(self._stored, stored)
+        return self._stored.get(stored) if name == BOUNDS else self._stored.floating(stored)
 
 
 def _ours(name: str) -> str | None:

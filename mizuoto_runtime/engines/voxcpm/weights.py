@@ -12,7 +12,8 @@ from ...errors import ModelFileError
 from ...nn.linear import lay_out_in_blocks
 from ...weights.checkpoint import listed, renamed
 from ...weights.pages import give_back_pages
-from .checkpoint import Stored, floating, opened
+from ...weights.stored import Stored
+from .checkpoint import opened
 from .config import CONFIG, VoxCpmConfig, read_config
 from .network import VoxCpm
 from .text import TextTokenizer, load_tokenizer
@@ -82,7 +83,7 @@ def _fill(model: VoxCpm, stored: Stored, names: dict[str, str], dtype: torch.dty
 def _fill_part(part: nn.Module, stored: Stored, names: dict[str, str], dtype: torch.dtype, prefix: str) -> None:
     """Whatever is still missing in it."""
     missing = [name for name, tensor in part.state_dict().items() if tensor.is_meta]
-    found = {name: _converted(floating(stored, names[prefix + name]), dtype) for name in missing}
+    found = {name: _converted(stored.floating(names[prefix + name]), dtype) for name in missing}
     part.load_state_dict(found, strict=False, assign=True)
 
 
