@@ -94,6 +94,13 @@ def test_a_voice_that_is_no_number_is_refused(tmp_path: Path) -> None:
         load_voice(tmp_path, "one")
 
 
+def test_a_voice_larger_than_any_is_refused(tmp_path: Path) -> None:
+    path = save_voice(Voice(kind="clone", x_vector=torch.ones(4)), tmp_path, "one")
+    enlarge(path.with_suffix(".safetensors"), 8 << 20)
+    with pytest.raises(ModelFileError, match=r"one\.safetensors: larger than 8,388,608 bytes"):
+        load_voice(tmp_path, "one")
+
+
 def test_half_a_character_in_any_text_is_refused(session: Session) -> None:
     for model, option in (("design-large", "description"), ("custom-large", "instruct")):
         with pytest.raises(InputError, match="surrogate pair"):
@@ -267,6 +274,21 @@ def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
         write_checkpoint(folder, "custom-small")
     merges.unlink()
     refused(r"merges\.txt: there is no such file")
+    for name in ("merges.txt", "vocab.json"):
+        write_checkpoint(folder, "custom-small")
+        enlarge(folder / name, 64 << 20)
+        refused(rf"{name}: larger than 67,108,864 bytes")
+    write_checkpoint(folder, "custom-small")
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["added_tokens_decoder"]["9" * 5000] = {"content": "<|more|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    refused(r"added_tokens_decoder\.9+ is no id")
+
+
+def enlarge(path: Path, size_bytes: int) -> None:
+    """To more bytes than that, which take no room on the disk."""
+    with path.open("ab") as file:
+        file.truncate(size_bytes + 1)
 
 
 @pytest.mark.parametrize("value", WRONG)
