@@ -101,6 +101,13 @@ def test_a_batch_of_recordings_gives_the_voice_of_its_first(session: Session) ->
     assert any("a batch of 2; number 2" in warning for warning in chosen.reports[-1].warnings)
 
 
+def test_a_short_recording_is_a_warning(session: Session) -> None:
+    for seconds, warned in ((0.4, True), (1.5, False)):
+        sound = Audio(reference_sound(int(24_000 * seconds), 4), 24_000)
+        output = speak(session, reference=sound, reference_text=SAID)
+        assert any("s of sound; 3 to 10 s are best" in warning for warning in warnings(output)) is warned
+
+
 @pytest.mark.parametrize("chunk", [0.5, 3.0])
 def test_a_long_text_is_spoken_in_chunks(session: Session, chunk: float) -> None:
     text = "How are you? Hello there. The lazy dog. The quick brown fox, over and over."

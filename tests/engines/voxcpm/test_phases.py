@@ -99,6 +99,16 @@ def test_a_references_text_beside_a_prompt_is_not_read_and_said_so(session: Sess
     assert "the reference's text isn't read" not in str(plain.meta["warnings"])
 
 
+@pytest.mark.parametrize(("seconds", "warned"), [(0.4, True), (1.1, False)])
+def test_a_short_recording_is_a_warning(session: Session, seconds: float, warned: bool) -> None:
+    sound = audio(length=int(16_000 * seconds), seed=51, rate_hz=16_000)
+    files = session.find("voxcpm", "v2")
+    for inputs in ({"reference": sound}, {"prompt": sound, "prompt_text": "It was."}):
+        (voice,) = session.run_phase(files, "voice", inputs, {})
+        expected = (f"the reference has {seconds:.2f} s of sound; 3 to 15 s are best",)
+        assert voice.reports[-1].warnings == (expected if warned else ())
+
+
 def test_the_phase_for_voices_needs_a_recording(session: Session) -> None:
     with pytest.raises(InputError, match="a voice needs a recording"):
         session.run_phase(session.find("voxcpm", "v2"), "voice", {}, {})
