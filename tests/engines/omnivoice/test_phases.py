@@ -13,7 +13,7 @@ from mizuoto_runtime.errors import InputError, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Artifact, Audio, Output
+from mizuoto_runtime.types import Artifact, Audio, Callbacks, Output, Progress
 from tests.engines.damage import WRONG, damage
 from tests.golden.omnivoice.checkpoint import reference_sound, write_checkpoint
 
@@ -168,6 +168,22 @@ def test_a_text_of_nothing_is_refused(session: Session) -> None:
 def test_more_than_an_hour_at_once_is_refused(session: Session) -> None:
     with pytest.raises(InputError, match="at once"):
         speak(session, "word " * 40_000, speed=0.1, audio_chunk_threshold=3600.0, audio_chunk_duration=600.0)
+
+
+@pytest.mark.parametrize("voice", [{}, {"reference": REFERENCE, "reference_text": SAID}])
+def test_a_late_chunk_that_is_too_long_is_refused_before_any_is_spoken(
+    session: Session, voice: dict[str, object]
+) -> None:
+    told: list[Progress] = []
+    inputs: dict[str, object] = {"text": "How are you? Hello there. " + "word " * 40_000}
+    if voice:
+        inputs["voice"] = session.run_phase(session.find("omnivoice", "small"), "voice", voice, {})[0]
+    options = {"num_step": 1, "speed": 0.1, "audio_chunk_threshold": 1.0, "audio_chunk_duration": 0.5}
+    with pytest.raises(InputError, match="at once"):
+        session.run_phase(
+            session.find("omnivoice", "small"), "generate", inputs, options, callbacks=Callbacks(told.append)
+        )
+    assert not told
 
 
 def test_a_voice_of_another_model_is_refused(session: Session) -> None:
