@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from .engines.chain import speak_chain
-from .engines.ports import artifacts, check_sound, port_values, reports_of
+from .engines.ports import artifacts, check_finite, port_values, reports_of
 from .engines.registry import BUILT_IN, Engines
 from .engines.spec import EngineSpec, Phase
 from .errors import NotEnoughMemory
@@ -172,7 +172,7 @@ class Session:
         try:
             with model.running(), self._job(ctx):
                 result = _call(self.engines, spec, phase, ctx, model, {**values, **checked})
-                check_sound(spec, phase, result)
+                check_finite(spec, phase, result)
             report = PhaseReport(
                 engine=spec.id,
                 model=files.ref.model,

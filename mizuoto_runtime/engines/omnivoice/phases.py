@@ -13,6 +13,7 @@ from ...library import ModelFiles
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
+from ...nn.finite import check_finite
 from ...types import Audio
 from .codec_config import CodecConfig
 from .codec_decoder import CodecDecoder
@@ -168,6 +169,7 @@ def decode(
     for index, chunk in enumerate(codes.chunks):
         ctx.progress(index, len(codes.chunks))
         waves.append(_decoded(ctx, model, chunk))
+        check_finite(waves[-1], "the decoded samples")
     ctx.progress(len(codes.chunks), len(codes.chunks))
     rate_hz = model.codec.rate_hz
     joined = join_chunks(waves, rate_hz)

@@ -129,7 +129,7 @@ def test_any_allocation_may_fail(library: ModelLibrary, name: str, share: str, r
     assert reached > 4
 
 
-@pytest.mark.parametrize(("name", "first", "step"), [("v1", 60, 97), ("e2", 90, 131)])
+@pytest.mark.parametrize(("name", "first", "step"), [("v1", 70, 97), ("e2", 90, 131)])
 def test_memory_may_run_out_in_any_operation(library: ModelLibrary, name: str, first: int, step: int) -> None:
     exact = check_failing_operations(library, finder(name), request(2), share="whole", first=first, step=step)
     assert len(exact) > 4

@@ -11,13 +11,14 @@ import torch
 
 from mizuoto_runtime.engines.voxcpm import normalise, phases
 from mizuoto_runtime.engines.voxcpm.network import VoxCpm
-from mizuoto_runtime.engines.voxcpm.speech import Latents
-from mizuoto_runtime.errors import InputError, MissingDependency
+from mizuoto_runtime.engines.voxcpm.speech import STEP_PATCHES, Latents
+from mizuoto_runtime.errors import InputError, MissingDependency, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio, Output
+from mizuoto_runtime.types import Audio, Callbacks, Output, Progress
+from tests.engines.damage import WRONG, damage
 from tests.engines.voxcpm.conftest import audio
 from tests.golden.voxcpm.checkpoint import write_checkpoint
 
@@ -96,6 +97,16 @@ def test_a_references_text_beside_a_prompt_is_not_read_and_said_so(session: Sess
     assert torch.equal(plain.audio.samples, more.audio.samples)
     assert "the reference's text isn't read" in str(more.meta["warnings"])
     assert "the reference's text isn't read" not in str(plain.meta["warnings"])
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(0.4, True), (1.1, False)])
+def test_a_short_recording_is_a_warning(session: Session, seconds: float, warned: bool) -> None:
+    sound = audio(length=int(16_000 * seconds), seed=51, rate_hz=16_000)
+    files = session.find("voxcpm", "v2")
+    for inputs in ({"reference": sound}, {"prompt": sound, "prompt_text": "It was."}):
+        (voice,) = session.run_phase(files, "voice", inputs, {})
+        expected = (f"the reference has {seconds:.2f} s of sound; 3 to 15 s are best",)
+        assert voice.reports[-1].warnings == (expected if warned else ())
 
 
 def test_the_phase_for_voices_needs_a_recording(session: Session) -> None:
@@ -198,3 +209,28 @@ def test_decoding_in_small_tiles_gives_nearly_the_same(session: Session, monkeyp
     monkeypatch.setattr(PhaseContext, "run", thrifty)
     (tiled,) = session.run_phase(files, "decode", {"latents": latents}, {})
     assert (tiled.value.samples - whole.value.samples).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "min_len", "problem"),
+    [
+        ("model:base_lm.layers.0.mlp.up_proj.weight", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 1, "the logits of the speech's end aren't finite"),
+        ("model:stop_head.weight", 1, "the logits of the speech's end aren't finite"),
+        ("vae_encoder:mean.bias", 1, r"VoxCPM Voice: 152 of 1,216 values aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, min_len: int, problem: str, value: float
+) -> None:
+    """And not only after the longest speech there can be."""
+    files = session.find("voxcpm", "v2")
+    damage(session, files, weight, value)
+    told: list[Progress] = []
+    how = {"max_len": 4096, "min_len": min_len}
+    with pytest.raises(NotFinite, match=problem):
+        request = SpeakRequest(text=TEXT, inputs={"reference": audio(**SOUND)}, options=how)
+        session.speak(files, request, Callbacks(told.append))
+    assert len(told) <= STEP_PATCHES
