@@ -12,6 +12,7 @@ through an embedding bag 0.7 in float32 and 0.4 in bfloat16, of which oneDNN cop
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,9 +32,16 @@ BLOCKS = {torch.bfloat16: 128, torch.float32: 32}
 LEAST_BYTES = 1 << 20
 """Of a weight: what is smaller stays in a cache, and waking other threads for it costs more than reading it."""
 FAST_BAGS = ("AVX2", "AVX512")
+X86 = ("x86_64", "AMD64")
 
 
-ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+def _has_onednn() -> bool:
+    """Whether torch has oneDNN, on an x86 CPU. Arm's library below it fuses nothing, and nothing was tried there."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and platform.machine() in X86
+
+
+ONEDNN = _has_onednn()
 FUSED_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if ONEDNN else None
 """None where torch lacks it."""
 

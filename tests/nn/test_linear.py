@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import platform
 import weakref
 from typing import Literal
 
@@ -93,6 +94,15 @@ def test_without_one_dnn_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None
     x = torch.ones(1, 64)
     monkeypatch.setattr(linear, "FUSED_PRODUCT", None)
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted"), [("x86_64", True), ("AMD64", True), ("aarch64", False), ("arm64", False)]
+)
+def test_one_dnn_is_called_on_x86_alone(monkeypatch: pytest.MonkeyPatch, machine: str, wanted: bool) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert linear._has_onednn() is wanted
 
 
 @pytest.mark.parametrize("gelu", [None, "none", "tanh"])
