@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelFileError, ModelNotFound
 from .entries import Entry, read_json
+from .pages import converted
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -61,7 +62,7 @@ class Checkpoint:
                 unexpected.append(name)
                 continue
             self._check(name, tensor, wanted[target])
-            found[target] = tensor.to(dtype)
+            found[target] = converted(tensor, dtype)
         self._refuse(unexpected)
         missing = wanted.keys() - found.keys()
         if missing:

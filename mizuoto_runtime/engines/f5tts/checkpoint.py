@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelFileError
 from ...weights.checkpoint import computable, listed, opened_safetensors
+from ...weights.pages import converted
 from .config import OLD_MEL_BUFFERS
 
 EMA = "ema_model."
@@ -114,7 +115,7 @@ def fill(
                 f"{tensors.path}: the weight {name!r} is {list(tensors.shapes[name])}; by {described_by} it is "
                 f"{list(wanted[target])}. They belong to different models"
             )
-    found = {target: _floating(tensors, name).to(dtype) for target, name in renamed.items()}
+    found = {target: converted(_floating(tensors, name), dtype) for target, name in renamed.items()}
     module.load_state_dict(found, strict=True, assign=True)
     module.requires_grad_(False).eval()
 
