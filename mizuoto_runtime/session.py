@@ -123,7 +123,6 @@ class Session:
         freed = self.manager.drop_host_copies(short) if short else 0
         if freed >= short:
             return freed
-        others = list(self.models)[:-1]
         pinned = self.manager.policy.pinned_models
         candidates = [
             Candidate(
@@ -133,7 +132,7 @@ class Session:
                 busy=loaded.busy,
                 pinned=loaded.ref in pinned,
             )
-            for place, loaded in enumerate(others)
+            for place, loaded in enumerate(list(self.models)[:-1])
         ]
         relief: Relief[object, ModelRef] = relieve_plan(short - freed, (), candidates)
         for ref in relief.models:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelFileError, ModelNotFound
 from .entries import Entry, read_json
+from .pages import converted
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -59,7 +60,7 @@ class Checkpoint:
         for name, tensor in self._tensors(prefix):
             if name in targets:
                 self._check(name, tensor, wanted[targets[name]])
-                found[targets[name]] = tensor.to(dtype)
+                found[targets[name]] = converted(tensor, dtype)
         missing = wanted.keys() - found.keys()
         if missing:
             raise ModelFileError(

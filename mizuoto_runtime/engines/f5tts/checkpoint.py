@@ -12,6 +12,7 @@ from torch import nn
 from ...errors import ModelFileError
 from ...weights import stored
 from ...weights.checkpoint import Rename, computable, listed, renamed
+from ...weights.pages import converted
 from ...weights.stored import Stored
 from .config import OLD_MEL_BUFFERS
 
@@ -67,6 +68,6 @@ def fill(
                 f"{tensors.path}: the weight {name!r} is {list(tensors.shapes[name])}; by {described_by} it is "
                 f"{list(wanted[target])}. They belong to different models"
             )
-    found = {target: tensors.floating(name).to(dtype) for target, name in names.items()}
+    found = {target: converted(tensors.floating(name), dtype) for target, name in names.items()}
     module.load_state_dict(found, strict=True, assign=True)
     module.requires_grad_(False).eval()

@@ -15,7 +15,7 @@ from ...errors import ModelFileError, ModelNotFound
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...weights.checkpoint import listed, opened_safetensors, renamed
-from ...weights.pages import give_back_pages
+from ...weights.pages import converted, give_back_pages
 from .codec_config import CodecConfig, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
@@ -171,7 +171,7 @@ class _Reader:
         tensor: Tensor = self._file.get_tensor(name)
         if not tensor.is_floating_point():
             raise ModelFileError(f"{self.path}: the weight {name!r} is {tensor.dtype}; it must be floating-point")
-        return tensor.float()
+        return converted(tensor, torch.float32)
 
 
 def _joined(direction: Tensor, scale: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ...errors import ModelFileError
 from ...nn.linear import lay_out_in_blocks
 from ...weights.checkpoint import listed, renamed
-from ...weights.pages import give_back_pages
+from ...weights.pages import converted, give_back_pages
 from ...weights.stored import Stored
 from .checkpoint import opened
 from .config import CONFIG, VoxCpmConfig, read_config
@@ -83,16 +83,8 @@ def _fill(model: VoxCpm, stored: Stored, names: dict[str, str], dtype: torch.dty
 def _fill_part(part: nn.Module, stored: Stored, names: dict[str, str], dtype: torch.dtype, prefix: str) -> None:
     """Whatever is still missing in it."""
     missing = [name for name, tensor in part.state_dict().items() if tensor.is_meta]
-    found = {name: _converted(stored.floating(names[prefix + name]), dtype) for name in missing}
+    found = {name: converted(stored.floating(names[prefix + name]), dtype) for name in missing}
     part.load_state_dict(found, strict=False, assign=True)
-
-
-def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`; if that is a copy, the file's pages are given back."""
-    converted = tensor.to(dtype)
-    if converted is not tensor:
-        give_back_pages([tensor])
-    return converted
 
 
 def _check(stored: Stored, names: dict[str, str], wanted: dict[str, tuple[int, ...]]) -> None:
