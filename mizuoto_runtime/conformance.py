@@ -110,16 +110,12 @@ def exact_size(session: Session, size_bytes: int) -> Iterator[SimulatedDevice]:
 
 
 class Case:
-    """One run of a request, with its samples.
-
-    demands: what each phase needed; total_bytes: of all handles of the model.
-    """
+    """One run of a request, with its samples. phases: the names of each one's handles, and its working memory."""
 
     def __init__(
         self, session: Session, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks, *, first: bool = False
     ) -> None:
-        self.demands: list[Demand] = []
-        self.total_bytes = 0
+        self.phases: list[tuple[list[str], int]] = []
         self.seconds = 0.0
         self.samples: Tensor | None = None
         self.streamed_mb = 0.0
@@ -136,7 +132,7 @@ class Case:
             session.manager.before_load = None
 
     def _run(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks) -> None:
-        self.total_bytes = sum(handle.size_bytes for handle in self._session.open(files).handles)
+        self._session.open(files)
         started = time.perf_counter()
         output = self._session.speak(files, request, callbacks)
         self.seconds = time.perf_counter() - started
@@ -146,8 +142,20 @@ class Case:
         self.streamed_mb = memory["streamed_mb"]
 
     def _note(self, handles: Sequence[ModelHandle], working_bytes: int) -> None:
-        least = self._session.manager.minimum_bytes(handles)
-        self.demands.append(Demand(least, sum(handle.size_bytes for handle in handles), working_bytes))
+        self.phases.append(([handle.name for handle in handles], working_bytes))
+
+    def budgets_in(self, session: Session, files: ModelFiles) -> dict[str, int]:
+        """`budgets` for the same run in `session`: a plain CPU's weights may lie as they can't stream."""
+        handles = {handle.name: handle for handle in session.open(files).handles}
+        demands = [
+            _demand(session, [handles[name] for name in names], working_bytes) for names, working_bytes in self.phases
+        ]
+        return budgets(demands, sum(handle.size_bytes for handle in handles.values()))
+
+
+def _demand(session: Session, handles: Sequence[ModelHandle], working_bytes: int) -> Demand:
+    least = session.manager.minimum_bytes(handles)
+    return Demand(least, sum(handle.size_bytes for handle in handles), working_bytes)
 
 
 def conform(
@@ -182,8 +190,9 @@ def simulated_cases(
     expected = Case(plain, files, request, callbacks, first=True)
     plain.close()
     yield _result("plain", plain.manager.device, expected, expected)
-    for name, size_bytes in budgets(expected.demands, expected.total_bytes).items():
+    for name in ("none", "halfway", "whole"):
         session = simulated(settings, library, engines)
+        size_bytes = expected.budgets_in(session, files)[name]
         with exact_size(session, size_bytes) as device:
             case = Case(session, files, request, callbacks)
             session.close()
@@ -208,11 +217,11 @@ def device_cases(
         device = session.manager.device
         _reset_peak(device)
         case = Case(session, files, request, callbacks, first=expected is None)
-        session.close()
         expected = expected or case
+        limit_mb = limit_mb or -(-expected.budgets_in(session, files)["halfway"] // MB)
+        session.close()
         budget_bytes = limit * MB or None
         yield _result(name, device, case, expected, budget_bytes=budget_bytes, peak_bytes=_peak_bytes(device))
-        limit_mb = -(-budgets(expected.demands, expected.total_bytes)["halfway"] // MB)
         device.empty_cache()
 
 

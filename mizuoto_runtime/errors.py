@@ -57,6 +57,16 @@ class ModelFileError(MizuotoError):
     """A model file that is missing a part, damaged, hostile, or of the wrong kind."""
 
 
+class NotFinite(ModelFileError):
+    """What a model computes is no numbers. what: which values of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} aren't finite numbers. Half precision may be too narrow for this model: set compute.dtype to "
+            "float32; else its weights are damaged: download them again"
+        )
+
+
 class MissingDependency(MizuotoError):
     """A Python package that this one engine or language needs and that isn't installed."""
 

@@ -14,6 +14,7 @@ from .errors import ModelBusy, ModelNotLoaded
 from .library import ModelFiles
 from .loader import LoadedModel
 from .types import ModelRef
+from .weights.pages import give_back_freed
 
 Key = tuple[object, ...]
 
@@ -93,7 +94,7 @@ class Models:
     def _drop_too_many(self) -> None:
         with self._lock:
             dropped = [self._loaded.pop(self._first_to_go()) for _ in range(len(self._loaded) - self._most())]
-        del dropped  # outside the lock: a model's end may take a while
+        _end(dropped)
 
     def _first_to_go(self) -> Key:
         """The model to let go of for the one that was opened last: rather an idle one, and a pinned one last."""
@@ -104,4 +105,12 @@ class Models:
         with self._lock:
             keys = [key for key, model in self._loaded.items() if goes(model)]
             dropped = [self._loaded.pop(key) for key in keys]
-        return len(dropped)
+        _end(dropped)
+        return len(keys)
+
+
+def _end(models: list[LoadedModel]) -> None:
+    """Let go of them, outside the lock since that may take a while, and of the RAM that they held."""
+    if models:
+        models.clear()
+        give_back_freed()

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from .engines.chain import speak_chain
-from .engines.ports import artifacts, check_sound, port_values, reports_of
+from .engines.ports import artifacts, check_finite, port_values, reports_of
 from .engines.registry import BUILT_IN, Engines
 from .engines.spec import EngineSpec, Phase
 from .errors import NotEnoughMemory
@@ -123,7 +123,6 @@ class Session:
         freed = self.manager.drop_host_copies(short) if short else 0
         if freed >= short:
             return freed
-        others = list(self.models)[:-1]
         pinned = self.manager.policy.pinned_models
         candidates = [
             Candidate(
@@ -133,7 +132,7 @@ class Session:
                 busy=loaded.busy,
                 pinned=loaded.ref in pinned,
             )
-            for place, loaded in enumerate(others)
+            for place, loaded in enumerate(list(self.models)[:-1])
         ]
         relief: Relief[object, ModelRef] = relieve_plan(short - freed, (), candidates)
         for ref in relief.models:
@@ -172,7 +171,7 @@ class Session:
         try:
             with model.running(), self._job(ctx):
                 result = _call(self.engines, spec, phase, ctx, model, {**values, **checked})
-                check_sound(spec, phase, result)
+                check_finite(spec, phase, result)
             report = PhaseReport(
                 engine=spec.id,
                 model=files.ref.model,

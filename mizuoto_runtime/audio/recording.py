@@ -9,6 +9,7 @@ from ..errors import InputError
 from .wav import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
 
 SILENT_PEAK = 1e-3
+SHORT_SECONDS = 1.0
 LOUDEST_PEAK = 100.0
 """Above it samples are no sound of full scale 1, but whole numbers that nobody scaled, or damaged."""
 
@@ -50,3 +51,10 @@ def first_audible(batch: Tensor) -> tuple[Tensor, tuple[str, ...]]:
         f"the reference is silent: its peak is {peak:.1e} of full scale, {SILENT_PEAK:g} is the least; "
         "choose a recording in which somebody speaks"
     )
+
+
+def short_notes(seconds: float, best: str) -> tuple[str, ...]:
+    """A note if so many seconds of sound are too few for a voice. best: how many are, such as "3 to 12 s"."""
+    if round(seconds, 2) >= SHORT_SECONDS:
+        return ()
+    return (f"the reference has {seconds:.2f} s of sound; {best} are best",)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, ModelFileError, UnknownName
+from ..errors import InputError, NotFinite, UnknownName
+from ..nn.finite import is_finite
 from ..text.checks import checked_text
 from ..types import Artifact, Audio, PhaseReport
 from .spec import AUDIO, MODEL, TEXT, EngineSpec, Phase, Port
@@ -29,21 +31,28 @@ def reports_of(inputs: Mapping[str, object]) -> tuple[PhaseReport, ...]:
     return tuple({id(report): report for report in found}.values())
 
 
-def check_sound(spec: EngineSpec, phase: Phase, result: object) -> None:
-    """ModelFileError if audio in a phase's result holds samples that aren't finite numbers."""
-    for value in result if isinstance(result, tuple) else (result,):
-        if isinstance(value, Audio) and not _is_finite(value.samples):
-            wrong = value.samples.numel() - int(value.samples.isfinite().sum())
-            raise ModelFileError(
-                f"{spec.label} {phase.label}: {wrong:,} of {value.samples.numel():,} samples aren't finite numbers. "
-                "Half precision may be too narrow for this model: set compute.dtype to float32; else its weights are "
-                "damaged: download them again"
-            )
+def check_finite(spec: EngineSpec, phase: Phase, result: object) -> None:
+    """NotFinite if a phase's result, its audio or what the next phase takes, holds values that aren't finite."""
+    for values, kind in _computed(result):
+        if not is_finite(values):
+            wrong = values.numel() - int(values.isfinite().sum())
+            raise NotFinite(f"{spec.label} {phase.label}: {wrong:,} of {values.numel():,} {kind}")
 
 
-def _is_finite(samples: Tensor) -> bool:
-    """Without another tensor of that size: the least and the greatest are NaN if any sample is."""
-    return not samples.numel() or all(bool(bound.isfinite()) for bound in samples.aminmax())
+def _computed(value: object, kind: str = "values") -> Iterator[tuple[Tensor, str]]:
+    """The floating-point tensors in it, at any depth of tuples and dataclasses, and what they are."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value, kind
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _computed(part, kind)
+    elif is_dataclass(value):
+        inner = "samples" if isinstance(value, Audio) else kind
+        for field in fields(value):
+            yield from _computed(getattr(value, field.name), inner)
 
 
 def artifacts(

@@ -314,6 +314,15 @@ def inner_tensors(tensor: Tensor) -> list[Tensor]:
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of another kind than torch's own on `device`; a parameter stays one."""
-    there = tensor.detach().to(device)
+    """A tensor of another kind than torch's own on `device`; a parameter stays one.
+
+    RuntimeError for a kind that the device doesn't have, such as a weight that was packed for the CPU.
+    """
+    try:
+        there = tensor.detach().to(device)
+    except NotImplementedError as error:
+        raise RuntimeError(
+            f"a weight of {tensor.nbytes:,} bytes in the layout {tensor.layout} can't go to {device}; load the model "
+            "anew, for that device"
+        ) from error
     return nn.Parameter(there, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there

@@ -186,15 +186,17 @@ def _note(
 def _effective_marks(module: nn.Module, marks: Mapping[nn.Module, Mark]) -> dict[nn.Module, Mark]:
     """Each module's mark: its own, else that of the nearest module around it."""
     effective: dict[nn.Module, Mark] = {}
-
-    def visit(part: nn.Module, around: Mark) -> None:
-        effective[part] = marks.get(part, around)
-        for child in part.children():
-            if child not in effective:
-                visit(child, effective[part])
-
-    visit(module, "normal")
+    _note_marks(module, "normal", marks, effective)
     return effective
+
+
+def _note_marks(
+    part: nn.Module, around: Mark, marks: Mapping[nn.Module, Mark], effective: dict[nn.Module, Mark]
+) -> None:
+    effective[part] = marks.get(part, around)
+    for child in part.children():
+        if child not in effective:
+            _note_marks(child, effective[part], marks, effective)
 
 
 def _streams(module: nn.Module, effective: Mapping[nn.Module, Mark]) -> bool:

@@ -12,6 +12,7 @@ through an embedding bag 0.7 in float32 and 0.4 in bfloat16, of which oneDNN cop
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -25,16 +26,23 @@ from torch.nn import functional
 
 LetGo: TypeAlias = Callable[[Tensor], object]
 FEW_ROWS = 4
-MKL_ROWS = 512
-"""So many make MKL's float32 product the faster one: 0.87 of oneDNN's time from 562 rows on, 1.0 to 1.1 at 237."""
+MKL_ROWS = 320
+"""So many make MKL's float32 product the faster one: of oneDNN's time 1.0 to 1.1 at 237, 0.95 at 400, 0.87 at 1124."""
 BLOCKS = {torch.bfloat16: 128, torch.float32: 32}
 """Outputs in a block: as many as were fastest."""
 LEAST_BYTES = 1 << 20
 """Of a weight: what is smaller stays in a cache, and waking other threads for it costs more than reading it."""
 FAST_BAGS = ("AVX2", "AVX512")
+X86 = ("x86_64", "AMD64")
 
 
-ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+def _has_onednn() -> bool:
+    """Whether torch has oneDNN, on an x86 CPU. Arm's library below it fuses nothing, and nothing was tried there."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and platform.machine() in X86
+
+
+ONEDNN = _has_onednn()
 FUSED_PRODUCT = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if ONEDNN else None
 """None where torch lacks it."""
 
@@ -190,14 +198,19 @@ def lay_out_in_blocks(module: nn.Module, let_go: LetGo = lambda weight: None) ->
 def _replace(
     module: nn.Module, make: Callable[[Linear], nn.Module], wanted: Callable[[Linear], bool], let_go: LetGo
 ) -> None:
-    """Put what `make` makes of it in the place of each large, wanted `Linear` whose weight hangs nowhere else."""
-    places = [(part, name, child) for part in module.modules() for name, child in part.named_children()]
-    owners = Counter(id(weight) for _, _, child in places for weight in child.parameters(recurse=False))
-    for part, name, child in places:
-        if not isinstance(child, Linear) or owners[id(child.weight)] > 1 or child.weight.nbytes < LEAST_BYTES:
+    """Put what `make` makes of it in the place of each large, wanted `Linear` whose weight hangs nowhere else.
+
+    Nothing here holds a layer once it was replaced: a weight that isn't mapped leaves RAM before the next is copied.
+    """
+    modules = Counter(id(child) for part in module.modules() for child in part._modules.values())
+    weights = Counter(id(weight) for part in module.modules() for weight in part.parameters(recurse=False))
+    places = [(part, name) for part in module.modules() for name in part._modules]
+    for owner, name in places:
+        child = owner._modules[name]
+        if not isinstance(child, Linear) or modules[id(child)] > 1 or weights[id(child.weight)] > 1:
             continue
-        if wanted(child):
-            setattr(part, name, make(child))
+        if child.weight.nbytes >= LEAST_BYTES and wanted(child):
+            setattr(owner, name, make(child))
             let_go(child.weight)
 
 

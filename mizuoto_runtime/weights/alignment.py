@@ -10,6 +10,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import torch
+
 from .pages import give_back_pages
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ def align_small_weights(module: nn.Module) -> int:
     copies: dict[tuple[object, ...], Tensor] = {}
     mapped: list[Tensor] = []
     for tensor in chain(module.parameters(), module.buffers()):
-        if tensor.device.type != "cpu" or tensor.nbytes >= SMALL_BYTES or tensor.data_ptr() % ALIGNMENT_BYTES == 0:
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.nbytes >= SMALL_BYTES:
+            continue
+        if tensor.data_ptr() % ALIGNMENT_BYTES == 0:
             continue
         mapped.append(tensor.data)
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelFileError, ModelNotFound
 from .entries import Entry, read_json
+from .pages import converted
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -51,18 +52,15 @@ class Checkpoint:
     def fill(self, module: nn.Module, prefix: str, rename: Rename, dtype: torch.dtype) -> None:
         """Give `module`, built on the meta device, the weights under `prefix`: all of them, and no others."""
         wanted = {name: tensor.shape for name, tensor in module.state_dict().items()}
+        theirs = [name for name in self._files if name.startswith(prefix)]
+        names = renamed(theirs, lambda name: rename(name.removeprefix(prefix)), self.path)
+        self._refuse([name for target, name in names.items() if target not in wanted])
+        targets = {name: target for target, name in names.items()}
         found: dict[str, Tensor] = {}
-        unexpected = []
         for name, tensor in self._tensors(prefix):
-            target = rename(name.removeprefix(prefix))
-            if target is None:
-                continue
-            if target not in wanted or target in found:
-                unexpected.append(name)
-                continue
-            self._check(name, tensor, wanted[target])
-            found[target] = tensor.to(dtype)
-        self._refuse(unexpected)
+            if name in targets:
+                self._check(name, tensor, wanted[targets[name]])
+                found[targets[name]] = converted(tensor, dtype)
         missing = wanted.keys() - found.keys()
         if missing:
             raise ModelFileError(
@@ -94,6 +92,23 @@ class Checkpoint:
                     if name not in there:
                         raise ModelFileError(f"{path}: lacks {name!r}, which {INDEX} says it holds; download it again")
                     yield name, file.get_tensor(name)
+
+
+def renamed(names: Iterable[str], rename: Rename, path: Path) -> dict[str, str]:
+    """Our names → those in the file `path`. ModelFileError if two of these are the same weight."""
+    found: dict[str, str] = {}
+    for name in names:
+        ours = rename(name)
+        if ours is None:
+            continue
+        if ours in found:
+            first, second = sorted((found[ours], name))
+            raise ModelFileError(
+                f"{path}: {first!r} and {second!r} are the same weight, {ours!r}, and only one can be used; "
+                "download the file again"
+            )
+        found[ours] = name
+    return found
 
 
 def computable(dtype: torch.dtype, path: Path) -> torch.dtype:

@@ -35,7 +35,7 @@ def read_json(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> object:
 def check_size(path: Path, most_bytes: int) -> None:
     """Refuse a file that is larger, before it is read: ModelFileError. OSError if it can't be looked at."""
     if path.stat().st_size > most_bytes:
-        raise ModelFileError(f"{path}: larger than {most_bytes:,} bytes, so not a model's settings")
+        raise ModelFileError(f"{path}: larger than {most_bytes:,} bytes, more than such a file ever has")
 
 
 class Entry:

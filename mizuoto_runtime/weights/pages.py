@@ -1,4 +1,4 @@
-"""Pages of mapped weight files: RAM that the process holds of them can be given back before the system asks for it."""
+"""RAM that the process holds and needs no more, pages of mapped weight files above all, given back to the system."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 MAPS = Path("/proc/self/maps")
@@ -26,6 +27,24 @@ def give_back_pages(tensors: Iterable[Tensor]) -> int:
         return 0
     files = _mapped_files(MAPS.read_text(encoding="utf-8", errors="replace"))
     return sum(_give_back(tensor.data_ptr(), tensor.nbytes, files) for tensor in tensors if tensor.is_contiguous())
+
+
+def converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """`tensor`, as read from a file, in `dtype`; if that is a copy, the file's pages are given back."""
+    copied = tensor.to(dtype)
+    if copied is not tensor:
+        give_back_pages([tensor])
+    return copied
+
+
+def give_back_freed() -> None:
+    """Give back what was freed, such as copied weights: the C library keeps blocks between others for later.
+
+    Only glibc can; elsewhere nothing is done.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _mapped_files(maps: str) -> list[tuple[int, int]]:

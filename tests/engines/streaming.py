@@ -25,6 +25,7 @@ __all__ = [
     "check_streaming",
     "device_of",
     "exact_size",
+    "packs",
     "simulated",
 ]
 
@@ -45,7 +46,8 @@ class Expected:
         case = Case(plain, find(plain), request, Callbacks(), first=True)
         assert case.samples is not None
         self.samples: Tensor = case.samples
-        self.size_bytes = conformance.budgets(case.demands, case.total_bytes)
+        played = simulated(library, engines=engines)
+        self.size_bytes = case.budgets_in(played, find(played))
 
 
 def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, engines: Engines = BUILT_IN) -> None:
@@ -59,11 +61,15 @@ def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, en
         assert (result.streamed_mb > 0) is (result.name in ("none", "halfway")), result
 
 
+def packs() -> bool:
+    """Whether weights of bfloat16 take another order on this CPU, with this torch."""
+    return linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
+
+
 def check_packed(library: ModelLibrary, find: Find) -> None:
     """On a CPU that multiplies bfloat16 numbers itself, weights take its order: all agree, though only they do so."""
     plain, played = Session(resolve(environment={}), library), simulated(library)
-    packs = linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
-    for session, expected in ((plain, packs), (played, False)):
+    for session, expected in ((plain, packs()), (played, False)):
         modules = [handle.module for handle in session.open(find(session)).handles]
         assert any(isinstance(part, PackedLinear) for module in modules for part in module.modules()) is expected
 

@@ -52,6 +52,20 @@ def test_a_dropped_handle_leaves_nothing_behind(kind: str) -> None:
     assert locks.registered == {}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_module_goes_with_its_handle_at_once(kind: str) -> None:
+    """Without collecting garbage: until that happens, gigabytes would lie in RAM."""
+    gc.disable()
+    try:
+        handle = component(kind)
+        assert handle.size_bytes > 0
+        module = weakref.ref(handle.module)
+        del handle
+        assert module() is None
+    finally:
+        gc.enable()
+
+
 def test_a_module_may_outlive_its_handle_and_is_its_own_kind_again() -> None:
     rig, handle = Rig(SIZE - UNIT), component()
     module = handle.module

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mizuoto_runtime.memory.absent import AbsentWeightError, absent_weight
+from mizuoto_runtime.memory.group import moved
 from mizuoto_runtime.memory.handle import ModelHandle
 from tests.memory.test_manager import Rig
 from tests.memory.tiny import (
@@ -362,3 +363,8 @@ def test_a_compiled_module_above_streamed_units_runs_and_gives_the_same(mode: st
     with Rig(2 * handle.size_bytes).context().use([handle], 0):
         assert torch.equal(output(compiled), expected), "whole"
     torch.compiler.reset()
+
+
+def test_a_weight_that_a_device_has_no_kind_for_is_said() -> None:
+    with pytest.raises(RuntimeError, match=r"64 bytes in the layout torch\._mkldnn can't go to meta; load the model"):
+        moved(torch.ones(4, 4).to_mkldnn(), torch.device("meta"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import platform
+import weakref
 from typing import Literal
 
 import pytest
@@ -94,6 +96,15 @@ def test_without_one_dnn_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
 
 
+@pytest.mark.parametrize(
+    ("machine", "wanted"), [("x86_64", True), ("AMD64", True), ("aarch64", False), ("arm64", False)]
+)
+def test_one_dnn_is_called_on_x86_alone(monkeypatch: pytest.MonkeyPatch, machine: str, wanted: bool) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert linear._has_onednn() is wanted
+
+
 @pytest.mark.parametrize("gelu", [None, "none", "tanh"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_fused_product_is_the_plain_one(gelu: Literal["none", "tanh"] | None, bias: bool) -> None:
@@ -174,6 +185,28 @@ def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(module["large"][0], PackedLinear) and module["large"][0].bias is large.bias
     assert len(let_go) == 1 and let_go[0] is large.weight
     assert ModelHandle("after", module, "oneshot").size_bytes == size_bytes
+
+
+def test_a_weight_that_hangs_twice_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    tied, twice, free = (layer(64, 96, torch.bfloat16) for _ in range(3))
+    module = nn.ModuleDict({"tied": tied, "twice": twice, "again": twice, "free": free})
+    module.register_parameter("table", tied.weight)
+    lay_out_in_blocks(module)
+    assert [type(part) for part in module._modules.values()] == [Linear, Linear, Linear, BlockedLinear]
+
+
+def test_a_layer_is_gone_before_the_next_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    gone: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def let_go(weight: torch.Tensor) -> None:
+        alive.append(sum(each() is not None for each in gone))
+        gone.append(weakref.ref(weight))
+
+    lay_out_in_blocks(nn.ModuleList(layer(64, 96, torch.float32) for _ in range(4)), let_go)
+    assert alive == [0, 0, 0, 0]
 
 
 def test_where_it_gains_nothing_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:

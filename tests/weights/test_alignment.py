@@ -60,3 +60,10 @@ def test_a_single_row_gives_the_same_bits_mapped_and_copied(tmp_path: Path) -> N
         made = layer(load_file(path)[name], torch.zeros(48))
         align_small_weights(made)
         assert torch.equal(torch.nn.functional.linear(x, made.weight), expected)
+
+
+def test_weights_of_other_kinds_are_left_alone() -> None:
+    module = nn.Module()
+    module.register_buffer("packed", at_odd_address(4, 4).to_mkldnn())
+    module.register_buffer("sparse", at_odd_address(4, 4).to_sparse())
+    assert align_small_weights(module) == 0

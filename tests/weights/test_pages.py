@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from mizuoto_runtime.weights.pages import MAPS, give_back_pages
+from mizuoto_runtime.weights.pages import MAPS, converted, give_back_pages
 
 COUNT = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which memory is a file's")
@@ -47,3 +47,15 @@ def test_memory_that_is_no_files_is_left_alone() -> None:
     tensor = torch.arange(COUNT, dtype=torch.float32)
     assert give_back_pages([tensor, tensor[::2], torch.empty(0)]) == 0
     assert torch.equal(tensor, torch.arange(COUNT, dtype=torch.float32))
+
+
+@LINUX
+def test_what_is_converted_takes_no_ram_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save_file({"only": torch.arange(COUNT, dtype=torch.float32)}, path)
+    with safe_open(path, "pt") as file:
+        stored = file.get_tensor("only")
+    assert converted(stored, torch.float32) is stored
+    before = resident_bytes(stored)
+    assert torch.equal(converted(stored, torch.float64), torch.arange(COUNT, dtype=torch.float64))
+    assert resident_bytes(stored) < before + 2 * 65_536

@@ -63,8 +63,10 @@ class RmsNorm(nn.Module):
         self.gain = empty(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=LEAST_LENGTH)
-        normed: Tensor = (x / lengths).mul_(self.gain * x.shape[-1] ** 0.5)
+        """(…, width) → the same, in `x`'s dtype. float16 holds neither long lengths nor the least one."""
+        dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
+        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp_(min=LEAST_LENGTH)
+        normed: Tensor = (x / lengths).mul_(self.gain * x.shape[-1] ** 0.5).to(x.dtype)
         return normed
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audio.recording import first_audible, recording_batch
+from ...audio.recording import first_audible, recording_batch, short_notes
 from ...audio.resample import resample_hann
 from ...audio.silence import FULL_SCALE
 from ...errors import InputError
@@ -22,7 +22,6 @@ RATE_HZ = 24_000
 HOP = 256
 QUIET_RMS = 0.1
 """A recording that is quieter is raised to this; what is made from it is lowered again."""
-SHORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,9 @@ def _leveled(channels: Tensor, rate_hz: int, notes: tuple[str, ...]) -> Referenc
 
 
 def _notes(given_seconds: float, used_seconds: float, whole: bool) -> tuple[str, ...]:
-    if used_seconds < SHORT_SECONDS:
-        return (f"the reference has {used_seconds:.2f} s of sound; 3 to 12 s are best",)
-    if whole:
-        return ()
+    short = short_notes(used_seconds, "3 to 12 s")
+    if short or whole:
+        return short
     return (
         f"the reference is {given_seconds:.1f} s long; its first {used_seconds:.1f} s of sound were used, long "
         "silences not counted. A transcript must be of that part only",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...errors import InputError, MissingDependency, ModelFileError
 from ...text.checks import checked_text
+from ...weights.entries import MAX_TOKENIZER_BYTES, check_size
 
 UNKNOWN = 0
 """The id of a token that the vocabulary lacks: in the official one, the space's."""
@@ -56,10 +57,11 @@ def read_vocabulary(path: Path) -> Vocabulary:
     """Read `vocab.txt`: a token a line, whose number from 0 is its id. A token that stands twice has the later id.
 
     As upstream reads it, each line loses its last character: the last line must end in a line break to be whole.
-    ModelFileError if it can't be read or is empty.
+    ModelFileError if it can't be read, is empty or too large.
     """
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file; put the vocab.txt that belongs to the model there")
+    check_size(path, MAX_TOKENIZER_BYTES)
     try:
         with path.open(encoding="utf-8") as file:
             ids = {line[:-1]: number for number, line in enumerate(file)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import MissingDependency, ModelFileError
-from ...weights.entries import MAX_CONFIG_BYTES, Entry
+from ...weights.entries import MAX_CONFIG_BYTES, Entry, check_size
 from .config import HOP, RATE_HZ
 from .vocos import VocosConfig
 
@@ -57,8 +57,7 @@ def _read_yaml(path: Path) -> object:
     except ImportError as error:
         raise MissingDependency("the package PyYAML isn't installed: pip install pyyaml") from error
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ModelFileError(f"{path}: larger than {MAX_CONFIG_BYTES:,} bytes, so not a model's settings")
+        check_size(path, MAX_CONFIG_BYTES)
         return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ModelFileError(f"{path}: can't be read: {error.strerror or error}; download it again") from error

@@ -11,7 +11,8 @@ import torch
 
 from ...errors import ModelFileError, ModelNotFound
 from ...library import LEVELS_AROUND
-from .checkpoint import Tensors, fill, opened
+from ...weights.stored import Stored
+from .checkpoint import fill, opened, stored_dtype
 from .config import ARCHITECTURE_FILE, Architecture, Backbone, read_architecture
 from .dit import Dit
 from .network import Network
@@ -152,7 +153,7 @@ def load_network(weights: Path, vocabulary: Vocabulary, dtype: torch.dtype | Non
 
 
 def _network(
-    architecture: Architecture, vocabulary: Vocabulary, tensors: Tensors, dtype: torch.dtype | None
+    architecture: Architecture, vocabulary: Vocabulary, tensors: Stored, dtype: torch.dtype | None
 ) -> Network:
     rows = tensors.shapes.get("transformer.text_embed.text_embed.weight", (0,))[0]
     if rows and rows != vocabulary.size + 1:
@@ -163,7 +164,8 @@ def _network(
     with torch.device("meta"):
         network = KINDS[architecture.backbone](architecture, vocabulary.size)
     if dtype is None:
-        dtype = torch.float32 if architecture.mel_spec_type == "bigvgan" else tensors.dtype("transformer.proj_out.bias")
+        wide = architecture.mel_spec_type == "bigvgan"
+        dtype = torch.float32 if wide else stored_dtype(tensors, "transformer.proj_out.bias")
     fill(network, tensors, lambda name: network_name(name, architecture.backbone), dtype, ARCHITECTURE_FILE)
     return network
 

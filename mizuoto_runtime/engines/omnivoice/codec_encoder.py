@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from ...audio.resample import resample_hann
 from ...errors import InputError
+from ...nn.finite import check_finite
 from . import codec_layers
 from .codec_config import CodecConfig, SemanticConfig, block_kernel
 from .codec_hubert import Hubert
@@ -157,15 +158,16 @@ class Vectors(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, width))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (frames, width) → the nearest vectors' numbers, (frames), of several the first; and they, (frames, width).
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x: (frames, width) → the nearest vectors' numbers, (frames), of several the first; they, (frames, width); and
+        their distances, negative, (frames).
 
         The nearest has the least squared distance, summed as upstream does it.
         """
         vectors = self.weight.t()
         distance = x.square().sum(1, keepdim=True) - 2 * x @ vectors + vectors.square().sum(0, keepdim=True)
-        codes = distance.neg_().max(dim=-1).indices
-        return codes, functional.embedding(codes, self.weight)
+        nearness, codes = distance.neg_().max(dim=-1)
+        return codes, functional.embedding(codes, self.weight), nearness
 
 
 class Quantizer(nn.Module):
@@ -177,10 +179,10 @@ class Quantizer(nn.Module):
         self.vectors = Vectors(config.codebook_size, config.codebook_dim)
         self.output = Linear(config.codebook_dim, config.hidden)
 
-    def forward(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """residual: (frames, hidden) → codes (frames), and the next residual."""
-        codes, nearest = self.vectors(self.input(residual))
-        return codes, residual - self.output(nearest)
+    def forward(self, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """residual: (frames, hidden) → codes (frames), the next residual, and the codes' distances (frames)."""
+        codes, nearest, nearness = self.vectors(self.input(residual))
+        return codes, residual - self.output(nearest), nearness
 
 
 class CodecEncoder(nn.Module):
@@ -204,17 +206,19 @@ class CodecEncoder(nn.Module):
         """wave: float32 (1, length) at the codec's rate, on the encoder's device → int64 (used, length / hop_length).
 
         `check` raises to cancel; it is called between layers. InputError if there are too few samples, or not a
-        multiple of hop_length.
+        multiple of hop_length; NotFinite if the weights give no numbers.
         """
         padded = self._fitted(wave)
         semantic = self.semantic(self._features(wave, check).transpose(1, 2), check)
         acoustic = self.acoustic(padded[None], check)
         residual = self.joint(torch.cat((acoustic, semantic), dim=1)[0].T)
-        codes = []
+        codes, distances = [], []
         for quantizer in self.quantizers:
             check()
-            code, residual = quantizer(residual)
+            code, residual, distance = quantizer(residual)
             codes.append(code)
+            distances.append(distance)
+        check_finite(torch.stack(distances), "the encoded reference's distances from codes")
         return torch.stack(codes)
 
     def _features(self, wave: Tensor, check: Callable[[], None]) -> Tensor:

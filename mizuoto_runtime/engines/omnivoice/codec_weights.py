@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ...errors import ModelFileError, ModelNotFound
 from ...loader import Loader
 from ...memory.handle import ModelHandle
-from ...weights.checkpoint import listed, opened_safetensors
-from ...weights.pages import give_back_pages
+from ...weights.checkpoint import listed, opened_safetensors, renamed
+from ...weights.pages import converted, give_back_pages
 from .codec_config import CodecConfig, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
@@ -142,11 +142,8 @@ class _Reader:
         if isinstance(module, CodecEncoder):
             shape = wanted.pop("hubert.positions.conv.weight")
             wanted |= {_SCALE: (1, 1, shape[2]), _DIRECTION: shape}
-        stored = {}
-        for name in self._file.keys():  # noqa: SIM118
-            target = _renamed(name, names)
-            if name.startswith(prefixes) and target in wanted:
-                stored[target] = name
+        own = [name for name in self._file.keys() if name.startswith(prefixes)]  # noqa: SIM118
+        stored = renamed(own, lambda name: _ours(name, names, wanted), self.path)
         missing = wanted.keys() - stored.keys()
         if missing:
             raise ModelFileError(
@@ -174,7 +171,7 @@ class _Reader:
         tensor: Tensor = self._file.get_tensor(name)
         if not tensor.is_floating_point():
             raise ModelFileError(f"{self.path}: the weight {name!r} is {tensor.dtype}; it must be floating-point")
-        return tensor.float()
+        return converted(tensor, torch.float32)
 
 
 def _joined(direction: Tensor, scale: Tensor) -> Tensor:
@@ -185,7 +182,7 @@ def _joined(direction: Tensor, scale: Tensor) -> Tensor:
     return weight
 
 
-def _renamed(name: str, names: Names) -> str:
+def _ours(name: str, names: Names, wanted: Container[str]) -> str | None:
     for pattern, replacement in names:
         name = re.sub(pattern, replacement, name)
-    return name
+    return name if name in wanted else None

@@ -13,6 +13,7 @@ from ...library import ModelFiles
 from ...loader import Loader
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
+from ...nn.finite import check_finite
 from ...types import Audio
 from .codec_config import CodecConfig
 from .codec_decoder import CodecDecoder
@@ -22,6 +23,7 @@ from .codec_weights import load_codec
 from .config import OmniVoiceConfig
 from .instruct import parse_instruct
 from .languages import language_id
+from .normalise import normalise
 from .postprocess import finish, join_chunks
 from .reference import prepare_reference
 from .speech import Codes, Speaker, Speech, Voice
@@ -120,6 +122,7 @@ def generate(
     denoise: bool,
     audio_chunk_duration: float,
     audio_chunk_threshold: float,
+    normalize_text: bool,
     **how: object,
 ) -> Codes:
     """The text's codes. how: the parameters of `Unmasking`."""
@@ -128,6 +131,11 @@ def generate(
     spoken, note = language_id(language)
     if note:
         ctx.warn(note)
+    if normalize_text:
+        text = normalise(text, spoken)
+        if not text.strip():
+            raise InputError("nothing is left of the text once it is normalised; write words, or turn normalise off")
+        ctx.applied["normalized_text"] = text
     voice = voice or Voice()
     if voice.codes is not None and len(voice.codes) != model.config.codebooks:
         raise InputError(
@@ -161,6 +169,7 @@ def decode(
     for index, chunk in enumerate(codes.chunks):
         ctx.progress(index, len(codes.chunks))
         waves.append(_decoded(ctx, model, chunk))
+        check_finite(waves[-1], "the decoded samples")
     ctx.progress(len(codes.chunks), len(codes.chunks))
     rate_hz = model.codec.rate_hz
     joined = join_chunks(waves, rate_hz)

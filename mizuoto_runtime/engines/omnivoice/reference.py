@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audio.recording import first_audible, recording_batch
+from ...audio.recording import first_audible, recording_batch, short_notes
 from ...audio.resample import resample_hann
 from ...errors import InputError
 from .codec_config import CodecConfig
@@ -67,7 +67,7 @@ def _whole_frames(wave: np.ndarray, config: CodecConfig) -> Tensor:
 
 def _notes(seconds: float) -> tuple[str, ...]:
     if seconds <= LONG_SECONDS:
-        return ()
+        return short_notes(seconds, "3 to 10 s")
     return (
         f"the reference is {seconds:.1f} s long; more than {LONG_SECONDS:g} s make speech slower and less like the "
         "voice, 3 to 10 s are best",

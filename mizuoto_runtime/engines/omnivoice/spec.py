@@ -227,6 +227,15 @@ GENERATE = Phase(
             tooltip="A text that needs more seconds than this is spoken in chunks.",
             advanced=True,
         ),
+        Param(
+            name="normalize_text",
+            kind="bool",
+            default=False,
+            label="normalise",
+            tooltip="Spell out numbers, dates and units. Needs the package wetext; other languages than Chinese and "
+            "English need num2words.",
+            advanced=True,
+        ),
     ),
     seeded=True,
 )

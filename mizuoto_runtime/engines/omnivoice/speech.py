@@ -68,10 +68,13 @@ class Said:
     codes: Tensor | None = None
     text: str = ""
 
+    @property
+    def pace(self) -> Pace:
+        return Pace(self.text, self.codes.shape[1]) if self.codes is not None and self.text else Pace()
+
     def frames(self, text: str, speed: float = 1.0) -> int:
         """How many frames `text` takes, at so many times its pace."""
-        pace = Pace(self.text, self.codes.shape[1]) if self.codes is not None and self.text else Pace()
-        return estimated_frames(text, pace, speed)
+        return estimated_frames(text, self.pace, speed)
 
 
 class Speaker:
@@ -81,7 +84,8 @@ class Speaker:
         self._config, self._tokenizer, self._rate_hz = config, tokenizer, frame_rate_hz
 
     def plan(self, speech: Speech) -> Plan:
-        """In which chunks, and how fast. InputError for a text with nothing to say in it."""
+        """In which chunks, and how long each is. InputError for a text with nothing to say in it, or with too much at
+        once."""
         text, said = speech.text, Said(speech.voice.codes, speech.voice.text)
         if speech.duration is None:
             frames, speed = said.frames(text, speech.speed), speech.speed
@@ -89,20 +93,24 @@ class Speaker:
             frames = max(1, int(speech.duration * self._rate_hz))
             speed = said.frames(text) / frames
         if frames <= int(speech.threshold_seconds * self._rate_hz):
-            return Plan((text,), frames, speed)
+            return self._checked(Plan((text,), (frames,)))
         chars = int(speech.chunk_seconds * self._rate_hz / (frames / len(text))) if text else 0
         chunks = tuple(chunk_text(text, chars))
         if not chunks:
             raise InputError("there is nothing to say in the text; write words")
-        return Plan(chunks, None, speed)
+        return self._checked(Plan(chunks, _frames(chunks, said, speed)))
+
+    def _checked(self, plan: Plan) -> Plan:
+        longest = max(plan.frames)
+        if longest > MOST_FRAMES:
+            raise InputError(
+                f"the text takes {longest / self._rate_hz:,.0f} s at once, {MOST_FRAMES / self._rate_hz:,.0f} s are "
+                "the most; lower the duration, raise the speed, or let it be spoken in chunks"
+            )
+        return plan
 
     def prompt(self, speech: Speech, text: str, said: Said, frames: int) -> Prompt:
         """Of one chunk."""
-        if frames > MOST_FRAMES:
-            raise InputError(
-                f"the text takes {frames / self._rate_hz:,.0f} s at once, {MOST_FRAMES / self._rate_hz:,.0f} s are the "
-                "most; lower the duration, raise the speed, or let it be spoken in chunks"
-            )
         denoise = speech.denoise and said.codes is not None
         style = self._tokenizer.style(
             speech.language, instruction(speech.voice.attributes, speech.text), denoise=denoise
@@ -115,8 +123,7 @@ class Speaker:
         plan = self.plan(speech)
         said = Said(speech.voice.codes, speech.voice.text)
         chunks: list[Tensor] = []
-        for text in plan.chunks:
-            frames = plan.frames or said.frames(text, plan.speed)
+        for text, frames in zip(plan.chunks, plan.frames, strict=True):
             prompt = self.prompt(speech, text, said, frames)
             chunks.append(self._made(ctx, handle, prompt, speech.how, len(chunks), len(plan.chunks)))
             if said.codes is None:
@@ -148,8 +155,15 @@ class Speaker:
 
 @dataclass(frozen=True)
 class Plan:
-    """chunks: the text's parts; frames: of the only one, None if each has its own; speed: of each."""
+    """chunks: the text's parts, at least one; frames: of each."""
 
     chunks: Sequence[str]
-    frames: int | None
-    speed: float
+    frames: Sequence[int]
+
+
+def _frames(chunks: Sequence[str], said: Said, speed: float) -> tuple[int, ...]:
+    """Of each chunk. Without a recording the others follow the first one's pace, as they will follow its codes."""
+    first, *others = chunks
+    frames = said.frames(first, speed)
+    pace = Pace(first, frames) if said.codes is None else said.pace
+    return frames, *(estimated_frames(text, pace, speed) for text in others)

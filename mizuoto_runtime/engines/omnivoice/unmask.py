@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 
 from ...lm.packed import Ends, Packing
 from ...lm.positions import RopeTable
+from ...nn.finite import check_finite
 from .network import Network
 
 KEPT_SHARE = 0.1
@@ -142,7 +143,10 @@ class Unmasker:
     def _guess(
         self, places: Tensor, logits: tuple[Tensor, ...], noise: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The guessed codes and how sure they are, (codebooks, frames). Outside of `places` that is -inf."""
+        """The guessed codes and how sure they are, (codebooks, frames). Outside of `places` that is -inf.
+
+        NotFinite if a logit isn't: then its codebook's are all sure by NaN.
+        """
         guesses, scores = torch.zeros(places.shape, dtype=torch.long), torch.full(places.shape, -torch.inf)
         for book, there in enumerate(places):
             frames = there.nonzero()[:, 0].to(logits[0].device)
@@ -150,6 +154,7 @@ class Unmasker:
             own = None if noise is None else noise[book][there].to(frames.device)
             best, guess = self._choose(log_probabilities, own)
             guesses[book, there], scores[book, there] = guess.cpu(), best.cpu()
+        check_finite(scores[places], "the logits of codes")
         return guesses, scores
 
     def _guided(self, logits: Sequence[Tensor]) -> Tensor:

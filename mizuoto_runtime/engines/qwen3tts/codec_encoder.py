@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...nn.finite import check_finite
 from .codec_config import EncoderConfig
 from .codec_decoder import USAGE_LOW, nothing
 from .codec_layers import Past, Transformer, empty
@@ -154,13 +155,14 @@ class Quantizers(nn.Module):
         self.books = nn.ModuleList(Quantizer(config.codebook_size, config.codebook_dim) for _ in range(count))
 
     def forward(self, x: Tensor, check: Callable[[], None]) -> Tensor:
-        """x: (1, width, frames) → (count, frames)."""
+        """x: (1, width, frames) → (count, frames). NotFinite if the weights give no numbers."""
         residual = (x if self.input is None else self.input(x, {}))[0].T
         codes = []
         for book in self.books:
             check()
             code, residual = book(residual)
             codes.append(code)
+        check_finite(residual, "what codes leave of the encoded reference's values")
         return torch.stack(codes)
 
 

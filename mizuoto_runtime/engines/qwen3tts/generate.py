@@ -6,7 +6,7 @@ Order of sampling and of random draws as in qwen-tts 0.1.1 with transformers 4.5
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
@@ -16,6 +16,7 @@ from ...lm.cache import CacheKind, KvCache, new_cache
 from ...lm.graphs import GraphedSteps
 from ...lm.positions import Masks, Rope, RopeTable
 from ...lm.sampling import exponential_noise, penalise_repeats
+from ...nn.finite import check_finite
 from .config import SUPPRESSED, Generation, TalkerConfig
 from .prompt import Prompt
 from .talker import Talker
@@ -28,18 +29,20 @@ FEWEST_TOKENS = 2
 class Progress:
     """Sequences on their way, one a row. pending: (rows, new positions, width) that the talker hasn't seen yet.
 
-    frames: (rows, groups) each; lengths: frames of each row that has ended. Steps make a new `pending`, so a copy of
-    this is a state to go back to, together with the cache's length.
+    peaks: the sum of the largest logits so far, which is finite as long as all of them are. frames: (rows, groups)
+    each; lengths: frames of each row that has ended. Steps make a new `pending`, so a copy of this is a state to go
+    back to, together with the cache's length.
     """
 
     pending: Tensor
     seen: Tensor
+    peaks: Tensor
     frames: list[Tensor] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
     done: bool = False
 
     def copy(self) -> Progress:
-        return Progress(self.pending, self.seen, list(self.frames), dict(self.lengths), self.done)
+        return replace(self, frames=list(self.frames), lengths=dict(self.lengths))
 
 
 class Writer:
@@ -74,7 +77,7 @@ class Writer:
         self._forbidden, self._forbidden_first = _forbidden(self.config, device)
         self._noise = _Noise(len(prompts), self.config, how, device)
         seen = torch.zeros(len(prompts), self.config.vocab, dtype=torch.bool, device=device)
-        self.state = Progress(rows, seen)
+        self.state = Progress(rows, seen, torch.zeros((), device=device))
 
     @property
     def ended(self) -> bool:
@@ -93,16 +96,24 @@ class Writer:
             return False
         state = self.state
         hidden, logits = self._step(state.pending)
+        state.peaks = state.peaks + logits.amax()
         first = self._first_codes(logits)
         self._note_ends(first)
         if len(state.lengths) == len(first):
             state.done = True
             return False
         embedded = self.talker.model.codec_embedding(first[:, None])
-        codes, embeddings = self._further_codes(torch.cat((hidden, embedded), dim=1), self._noise.further(self.rng))
+        codes, embeddings, peaks = self._further_codes(
+            torch.cat((hidden, embedded), dim=1), self._noise.further(self.rng)
+        )
+        state.peaks = state.peaks + peaks
         state.pending = torch.cat((embedded, *embeddings), dim=1).sum(1, keepdim=True) + self._following()
         state.frames.append(torch.stack((first, *codes), dim=1))
         return True
+
+    def check_finite(self) -> None:
+        """NotFinite if a logit wasn't, so that frames since then are no speech. Waits for the device."""
+        check_finite(self.state.peaks, "the logits of codes")
 
     def drop_graphs(self) -> None:
         """Give back what captured steps hold."""
@@ -144,7 +155,7 @@ class Writer:
         state.seen = state.seen.scatter(1, first[:, None], True)
         return first
 
-    def _further_codes(self, x: Tensor, noise: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    def _further_codes(self, x: Tensor, noise: Tensor | None) -> tuple[list[Tensor], list[Tensor], Tensor]:
         inputs = (x,) if noise is None else (x, noise)
         if self._graphs is None:
             return self._predictor.codes(*inputs)
@@ -183,19 +194,22 @@ class _FramePredictor:
         )
         self._caches = [_SpanCache(room, start, end) for start, end in spans]
 
-    def codes(self, x: Tensor, noise: Tensor | None = None) -> tuple[list[Tensor], list[Tensor]]:
-        """(rows, 2, width) hidden state and code 0 → the further codes, (rows) each, and their embeddings.
+    def codes(self, x: Tensor, noise: Tensor | None = None) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """(rows, 2, width) hidden state and code 0 → the further codes, (rows) each, their embeddings, and the sum of
+        their largest logits.
 
         noise: (further codes, rows, codes), if they are chosen by chance.
         """
         codes: list[Tensor] = []
         embeddings: list[Tensor] = []
+        peaks: list[Tensor] = []
         for step, table in enumerate(self._predictor.model.codec_embedding):
             logits = self._predictor(x, step, self._ropes[step], self._masks[step], self._caches[step])
+            peaks.append(logits.amax())
             codes.append(self._sampling.choose(logits, None if noise is None else noise[step]))
             x = table(codes[-1][:, None])
             embeddings.append(x)
-        return codes, embeddings
+        return codes, embeddings, torch.stack(peaks).sum()
 
 
 class _SpanCache:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...audio.recording import first_audible, recording_batch
+from ...audio.recording import first_audible, recording_batch, short_notes
 from ...audio.resample import resample_soxr
 from ...errors import InputError
 
@@ -40,7 +40,8 @@ def prepare_reference(samples: Tensor, rate_hz: int) -> Reference:
     channels, notes = first_audible(batch)
     mono = channels.mean(dim=0) if len(channels) > 1 else channels[0]
     part, more_notes = _longest_useful(mono, rate_hz)
-    return Reference(resample_soxr(part, rate_hz, RATE_HZ), notes + more_notes)
+    short = short_notes(len(mono) / rate_hz, "3 to 15 s")
+    return Reference(resample_soxr(part, rate_hz, RATE_HZ), notes + more_notes + short)
 
 
 def _longest_useful(mono: Tensor, rate_hz: int) -> tuple[Tensor, tuple[str, ...]]:

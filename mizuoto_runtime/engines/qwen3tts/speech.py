@@ -212,6 +212,7 @@ class _Piece:
                 writer.frame()
 
         self._ctx.run("generate", [self._handle], step, self._memory_bytes(writer.cache.held_bytes))
+        writer.check_finite()
 
     def _memory_bytes(self, held_bytes: int) -> int:
         prompt = _prompt_positions(self._request)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import MissingDependency, ModelFileError
 from ...text.checks import refuse_half_pairs
 from ...text.qwen import cut_as_qwen
-from ...weights.entries import Entry, read_entry
+from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, check_size, read_entry
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -19,6 +19,8 @@ ROLE_IDS = 3
 TAIL_IDS = 5
 """Ids after the text: `<|im_end|>`, a line break, and the next role."""
 REFERENCE_TAIL_IDS = 2
+MAX_DIGITS = 9
+"""Of an id."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
     for path in (vocab, merges):
         if not path.is_file():
             raise ModelFileError(f"{path}: there is no such file; a Qwen3-TTS model needs it, download it again")
+        check_size(path, MAX_TOKENIZER_BYTES)
     settings = read_entry(folder / "tokenizer_config.json")
     try:
         tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
@@ -101,7 +104,7 @@ def _check_merges(vocab: dict[str, int], path: Path, settings: Entry) -> None:
 def _added(settings: Entry) -> list[tuple[int, Entry]]:
     """The tokens beside the vocabulary, in the order of their ids."""
     added = settings.entry("added_tokens_decoder")
-    wrong = next((key for key in added.content if not key.isdecimal()), None)
+    wrong = next((key for key in added.content if not key.isdecimal() or len(key) > MAX_DIGITS), None)
     if wrong is not None:
         raise added.error(wrong, "is no id")
     return sorted((int(key), added.entry(key)) for key in added.content)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ...errors import InputError, ModelFileError, UnknownName
-from ...weights.entries import read_entry
+from ...weights.entries import MAX_CONFIG_BYTES, check_size, read_entry
 from ...weights.store import replacing
 from .config import Qwen3TtsConfig
 
@@ -119,6 +119,7 @@ def load_voice(folder: Path, name: str) -> Voice:
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     try:
+        check_size(path, MAX_CONFIG_BYTES)
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ModelFileError(f"{path}: missing or damaged ({error}); save the voice again") from error

@@ -17,6 +17,7 @@ from torch.nn import functional
 from ...lm.cache import KvCache
 from ...lm.decoder import Decoder, DecoderConfig, NoCache
 from ...lm.positions import Masks, Rope, RopeTable
+from ...nn.finite import check_finite
 from ...nn.linear import Linear
 from .config import VoxCpmConfig
 
@@ -185,9 +186,10 @@ class VoxCpm(nn.Module):
         return torch.cat((first, second), dim=-1) if self.config.second else first + second
 
     def stops(self, hidden: Tensor) -> bool:
-        """Whether the patch that is made from (1, width) is the last."""
-        logits = self.stop_head(functional.silu(self.stop_proj(hidden)))
-        return bool(logits.argmax(dim=-1)[0] == 1)
+        """Whether the patch that is made from (1, width) is the last. NotFinite if the weights give no numbers."""
+        logits = self.stop_head(functional.silu(self.stop_proj(hidden)))[0].cpu()
+        check_finite(logits, "the logits of the speech's end")
+        return bool(logits.argmax() == 1)
 
 
 class Ropes:

@@ -1,15 +1,13 @@
 """Numbers, dates and units spelled out, as upstream's text normaliser does it, with the libraries that it uses.
 
-Those are optional: wetext (Chinese and English grammars), inflect (digits that are left), regex (emoji). Where the
-English grammar fails, the text is normalised word by word, and a word on which it fails stays as it is.
+Those are optional: wetext (Chinese and English grammars), inflect (digits that are left), regex (emoji).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from ...errors import MissingDependency
+from ...text.grammar import optional, spell_chinese, spell_english
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 _MARKDOWN: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -30,7 +28,6 @@ _MINUS = re.compile(r"(?<=[a-zA-Z0-9])-(?=\d)")
 _SPOKEN = str.maketrans({"²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "<": "小于"})
 _BRACKETS = str.maketrans({"（": " ", "）": " ", "【": " ", "】": " ", "`": ""})
 _NUMBER = re.compile(r"\d+")
-_SPACES = re.compile(" {2,}")
 
 
 def normalise(text: str) -> str:
@@ -50,7 +47,7 @@ def is_bare(text: str) -> bool:
 def _cleaned(text: str) -> str:
     for pattern, replacement in _MARKDOWN:
         text = pattern.sub(replacement, text)
-    bare: str = _library("regex").sub(_EMOJI, "", text.strip())
+    bare: str = optional("regex").sub(_EMOJI, "", text.strip())
     return bare.translate(_PLAIN)
 
 
@@ -58,8 +55,7 @@ def _chinese(text: str) -> str:
     text = text.replace("=", "等于")
     if _FORMULA.search(text):
         text = _MINUS.sub(" - ", text)
-    spoken: str = _library("wetext").Normalizer(lang="zh", operator="tn", remove_erhua=True).normalize(text)
-    return _joined(spoken).translate(_SPOKEN).translate(_BRACKETS).replace("——", " ")
+    return _joined(spell_chinese(text, remove_erhua=True)).translate(_SPOKEN).translate(_BRACKETS).replace("——", " ")
 
 
 def _joined(text: str) -> str:
@@ -77,29 +73,5 @@ def _is_sign(char: str) -> bool:
 
 
 def _english(text: str) -> str:
-    grammar, numbers = _library("wetext").Normalizer(lang="en", operator="tn"), _library("inflect").engine()
-    text = _SPACES.sub(" ", text).strip(" ")
-    try:
-        spoken: str = grammar.normalize(text)
-    except AssertionError:
-        spoken = " ".join(_word(grammar, word) for word in text.split(" "))
-    return _NUMBER.sub(lambda found: str(numbers.number_to_words(found[0])), spoken)
-
-
-def _word(grammar: Any, word: str) -> str:
-    try:
-        spoken: str = grammar.normalize(word)
-    except AssertionError:
-        return word
-    return spoken
-
-
-def _library(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingDependency(
-            f"normalising a text needs the package {name}: pip install wetext inflect regex"
-        ) from error
+    numbers = optional("inflect").engine()
+    return _NUMBER.sub(lambda found: str(numbers.number_to_words(found[0])), spell_english(text))

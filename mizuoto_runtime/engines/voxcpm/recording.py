@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from ...audio.recording import first_audible, recording_batch
+from ...audio.recording import first_audible, recording_batch, short_notes
 from ...audio.resample import resample_hann, resample_soxr
 from .config import VoxCpmConfig
 
@@ -29,6 +29,7 @@ def prepare_recording(samples: Tensor, rate_hz: int, config: VoxCpmConfig, *, be
     """
     channels, notes = first_audible(recording_batch(samples, rate_hz))
     mono = channels.mean(dim=0) if len(channels) > 1 else channels[0]
+    notes += short_notes(len(mono) / rate_hz, "3 to 15 s")
     target_hz = config.vae.input_rate_hz
     if config.second:
         resampled = resample_soxr(mono, rate_hz, target_hz)

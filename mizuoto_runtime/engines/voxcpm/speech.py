@@ -10,9 +10,10 @@ from torch import Tensor
 from ...errors import InputError
 from ...memory.handle import ModelHandle
 from ...memory.phase import PhaseContext
+from ...nn.finite import check_finite
 from .config import VoxCpmConfig
 from .estimates import model_bytes
-from .generate import Sampling, Writer
+from .generate import Progress, Sampling, Writer
 from .network import VoxCpm
 from .prompt import Prompt
 
@@ -133,7 +134,7 @@ def _unended(config: VoxCpmConfig, prompt: Prompt, retries: Retries, patches: in
 
 
 class _Writing:
-    """Tries at the same prompt, all from the request's generator."""
+    """Tries at the same prompt, all from the request's generator. The prompt is read once."""
 
     def __init__(
         self, ctx: PhaseContext, handle: ModelHandle, config: VoxCpmConfig, prompt: Prompt, how: Sampling, most: int
@@ -142,17 +143,27 @@ class _Writing:
         self._prompt, self._how, self._most = prompt, how, most
         rate = config.vae.output_rate_hz / (config.patch * config.vae.output_hop)
         self._expected = max(1, min(most, round(prompt.spoken * TOKEN_SECONDS * rate)))
+        self._start: tuple[Writer, Progress, int] | None = None
         self.ended = False
 
     def write(self) -> Tensor:
-        """float32 (patches, patch, latent) on the CPU."""
-        writer = self._ctx.run("prompt", [self._handle], self._begin, self._memory_bytes(0))
+        """A try: float32 (patches, patch, latent) on the CPU."""
+        writer = self._at_start()
         while not writer.finished:
             self._extend(writer)
         self.ended = writer.state.done
         patches = writer.latents()
         self._ctx.progress(len(patches), len(patches))
         return patches
+
+    def _at_start(self) -> Writer:
+        """The writer that has read the prompt, and nothing else."""
+        if self._start is None:
+            writer = self._ctx.run("prompt", [self._handle], self._begin, self._memory_bytes(0))
+            self._start = writer, writer.state.copy(), writer.positions
+        writer, state, positions = self._start
+        writer.go_back(state, positions)
+        return writer
 
     def _begin(self) -> Writer:
         module = self._handle.module
@@ -174,6 +185,7 @@ class _Writing:
                 writer.patch()
 
         self._ctx.run("generate", [self._handle], step, self._memory_bytes(writer.held_bytes))
+        check_finite(writer.state.before, "the values of a patch")
 
     def _tell(self, patches: int) -> None:
         self._ctx.progress(patches, max(self._expected, patches + 1))

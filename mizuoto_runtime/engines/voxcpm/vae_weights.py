@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ...errors import ModelFileError
-from ...weights.checkpoint import listed
-from .checkpoint import Stored, floating, opened
+from ...weights.checkpoint import listed, renamed
+from ...weights.stored import Stored
+from .checkpoint import opened
 from .vae_config import KEY, VaeConfig
 from .vae_decoder import VaeDecoder
 from .vae_encoder import VaeEncoder
@@ -49,8 +50,8 @@ class VaeFile:
 
     def __init__(self, stored: Stored) -> None:
         self.path = stored.path
-        self.shapes = {_renamed(name): shape for name, shape in stored.shapes.items() if not name.startswith(UNUSED)}
-        self._names = {_renamed(name): name for name in stored.shapes}
+        self._names = renamed(stored.shapes, _ours, stored.path)
+        self.shapes = {ours: stored.shapes[name] for ours, name in self._names.items()}
         self._stored = stored
 
     def vector(self, name: str) -> Tensor:
@@ -98,10 +99,12 @@ class VaeFile:
     def _floating(self, name: str) -> Tensor:
         """A weight as it is stored; only the bounds may be whole numbers."""
         stored = self._names[name]
-        return self._stored.get(stored) if name == BOUNDS else floating(self._stored, stored)
+        return self._stored.get(stored) if name == BOUNDS else self._stored.floating(stored)
 
 
-def _renamed(name: str) -> str:
+def _ours(name: str) -> str | None:
+    if name.startswith(UNUSED):
+        return None
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return name

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ...errors import ModelFileError
 from ...nn.linear import lay_out_in_blocks
-from ...weights.checkpoint import listed
-from ...weights.pages import give_back_pages
-from .checkpoint import Stored, floating, opened
+from ...weights.checkpoint import listed, renamed
+from ...weights.pages import converted, give_back_pages
+from ...weights.stored import Stored
+from .checkpoint import opened
 from .config import CONFIG, VoxCpmConfig, read_config
 from .network import VoxCpm
 from .text import TextTokenizer, load_tokenizer
@@ -57,13 +58,15 @@ def load_model(folder: Path, config: VoxCpmConfig, dtype: torch.dtype, *, blocks
     with torch.device("meta"):
         model = VoxCpm(config)
     with opened(folder, SAFETENSORS, PICKLE) as stored:
-        names = {_ours(name): name for name in stored.shapes if not name.startswith(UNUSED)}
+        names = renamed(stored.shapes, _ours, stored.path)
         _check(stored, names, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
         _fill(model, stored, names, dtype, blocks=blocks and dtype == torch.bfloat16)
     return model.requires_grad_(False).eval()
 
 
-def _ours(name: str) -> str:
+def _ours(name: str) -> str | None:
+    if name.startswith(UNUSED):
+        return None
     return name.replace(DIT, "feat_decoder.") if name.startswith(DIT) else name
 
 
@@ -80,16 +83,8 @@ def _fill(model: VoxCpm, stored: Stored, names: dict[str, str], dtype: torch.dty
 def _fill_part(part: nn.Module, stored: Stored, names: dict[str, str], dtype: torch.dtype, prefix: str) -> None:
     """Whatever is still missing in it."""
     missing = [name for name, tensor in part.state_dict().items() if tensor.is_meta]
-    found = {name: _converted(floating(stored, names[prefix + name]), dtype) for name in missing}
+    found = {name: converted(stored.floating(names[prefix + name]), dtype) for name in missing}
     part.load_state_dict(found, strict=False, assign=True)
-
-
-def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`; if that is a copy, the file's pages are given back."""
-    converted = tensor.to(dtype)
-    if converted is not tensor:
-        give_back_pages([tensor])
-    return converted
 
 
 def _check(stored: Stored, names: dict[str, str], wanted: dict[str, tuple[int, ...]]) -> None:

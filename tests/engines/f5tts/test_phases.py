@@ -11,12 +11,13 @@ import torch
 from mizuoto_runtime.engines.f5tts.sampler import PRUNED_OF_32, Sampling, batch_of, draw_noise, step_times
 from mizuoto_runtime.engines.f5tts.spans import parse_durations, parse_spans
 from mizuoto_runtime.engines.f5tts.weights import Modules
-from mizuoto_runtime.errors import InputError
+from mizuoto_runtime.errors import InputError, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Output
+from tests.engines.damage import WRONG, damage
 from tests.engines.f5tts.conftest import audio
 
 REFERENCE = {"length": 30_000, "seed": 51, "rate_hz": 24_000}
@@ -184,3 +185,19 @@ def test_a_request_may_choose_its_dtype(root: Path, model: str, dtype: str) -> N
     assert (output.meta["applied"], plain.meta["applied"]) == ({"dtype": dtype}, {})
     assert output.audio.samples.shape == plain.audio.samples.shape
     assert torch.isfinite(output.audio.samples).all()
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("transformer:blocks.2.mlp.widen.weight", r"F5-TTS Sample: [\d,]+ of [\d,]+ values aren't finite"),
+        ("vocoder:output_norm.weight", r"F5-TTS Vocoder: [\d,]+ of [\d,]+ samples aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_noticed_in_their_phase(
+    session: Session, weight: str, problem: str, value: float
+) -> None:
+    damage(session, session.find("f5tts", "v1"), weight, value)
+    with pytest.raises(NotFinite, match=problem):
+        speak(session)

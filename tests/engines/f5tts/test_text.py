@@ -163,5 +163,13 @@ def test_a_vocabulary_that_is_none_is_an_error(tmp_path: Path, content: bytes | 
         read_vocabulary(path)
 
 
+def test_a_vocabulary_larger_than_any_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "vocab.txt", b" \na\n")
+    with path.open("ab") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(ModelFileError, match=r"vocab\.txt: larger than 67,108,864 bytes"):
+        read_vocabulary(path)
+
+
 def test_ids_of_nothing() -> None:
     assert Vocabulary({}).to_ids([]) == []

@@ -101,6 +101,14 @@ def test_a_checkpoint_of_plain_weights_loads(folder: Path) -> None:
             lambda tensors: tensors.update({"ema_model.transformer.proj_out.bias": torch.ones(100, dtype=torch.int8)}),
             "int8; it must be floating-point",
         ),
+        (
+            lambda tensors: tensors.update({"transformer.proj_out.bias": torch.ones(100)}),
+            r"'ema_model\.transformer\.proj_out\.bias' and 'transformer\.proj_out\.bias' are the same weight",
+        ),
+        (
+            lambda tensors: tensors.update({"ema_model.proj_out.bias": torch.ones(100)}),
+            r"'proj_out\.bias' and 'transformer\.proj_out\.bias' are the same weight, 'output\.bias'",
+        ),
     ],
 )
 def test_a_wrong_weight_is_named(folder: Path, change: Callable[[Any], object], problem: str) -> None:

@@ -25,6 +25,7 @@ WEIGHTS = "model.safetensors"
 UNUSED = ("decoder_semantic.", "fc1.")
 COUNTERS = (".embed_avg", ".cluster_size", ".inited")
 POSITIONS = "semantic_model.encoder.pos_conv_embed.conv."
+SCALE = "parametrizations.weight.original0"
 FIRST = "acoustic_decoder.conv1.weight"
 Edit = Callable[[dict[str, Tensor]], object]
 
@@ -154,6 +155,10 @@ def test_half_precision_is_computed_in_float32(folder: Path) -> None:
             r"'acoustic_decoder\.conv1\.weight' is \[5, 16, 7\].*it is \[64, 16, 7\]",
         ),
         (lambda weights: weights.update({FIRST: weights[FIRST].int()}), r"torch\.int32; it must be floating"),
+        (
+            lambda weights: weights.update({f"{POSITIONS}weight_g": weights[f"{POSITIONS}{SCALE}"].clone()}),
+            rf"'{POSITIONS}{SCALE}' and '{POSITIONS}weight_g' are the same weight",
+        ),
         (lambda weights: weights.clear(), "weights are missing"),
     ],
 )

@@ -60,8 +60,8 @@ def prompts_of(loaded: Modules, row: Recorded) -> list[Prompt]:
     speaker, wanted = Speaker(loaded.config, loaded.tokenizer, FRAME_RATE_HZ), speech_of(row)
     plan = speaker.plan(wanted)
     said, prompts = Said(wanted.voice.codes, wanted.voice.text), []
-    for text in plan.chunks:
-        prompts.append(speaker.prompt(wanted, text, said, plan.frames or said.frames(text, plan.speed)))
+    for text, frames in zip(plan.chunks, plan.frames, strict=True):
+        prompts.append(speaker.prompt(wanted, text, said, frames))
         if said.codes is None:
             said = Said(row.codes[0], text)
     return prompts

@@ -9,11 +9,12 @@ import torch
 
 from mizuoto_runtime.engines.omnivoice import phases
 from mizuoto_runtime.engines.omnivoice.speech import Codes, Voice
-from mizuoto_runtime.errors import InputError
+from mizuoto_runtime.errors import InputError, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Artifact, Audio, Output
+from mizuoto_runtime.types import Artifact, Audio, Callbacks, Output, Progress
+from tests.engines.damage import WRONG, damage
 from tests.golden.omnivoice.checkpoint import reference_sound, write_checkpoint
 
 REFERENCE = Audio(reference_sound(14_400, 4), 24_000)
@@ -100,6 +101,13 @@ def test_a_batch_of_recordings_gives_the_voice_of_its_first(session: Session) ->
     assert any("a batch of 2; number 2" in warning for warning in chosen.reports[-1].warnings)
 
 
+def test_a_short_recording_is_a_warning(session: Session) -> None:
+    for seconds, warned in ((0.4, True), (1.5, False)):
+        sound = Audio(reference_sound(int(24_000 * seconds), 4), 24_000)
+        output = speak(session, reference=sound, reference_text=SAID)
+        assert any("s of sound; 3 to 10 s are best" in warning for warning in warnings(output)) is warned
+
+
 @pytest.mark.parametrize("chunk", [0.5, 3.0])
 def test_a_long_text_is_spoken_in_chunks(session: Session, chunk: float) -> None:
     text = "How are you? Hello there. The lazy dog. The quick brown fox, over and over."
@@ -162,6 +170,22 @@ def test_more_than_an_hour_at_once_is_refused(session: Session) -> None:
         speak(session, "word " * 40_000, speed=0.1, audio_chunk_threshold=3600.0, audio_chunk_duration=600.0)
 
 
+@pytest.mark.parametrize("voice", [{}, {"reference": REFERENCE, "reference_text": SAID}])
+def test_a_late_chunk_that_is_too_long_is_refused_before_any_is_spoken(
+    session: Session, voice: dict[str, object]
+) -> None:
+    told: list[Progress] = []
+    inputs: dict[str, object] = {"text": "How are you? Hello there. " + "word " * 40_000}
+    if voice:
+        inputs["voice"] = session.run_phase(session.find("omnivoice", "small"), "voice", voice, {})[0]
+    options = {"num_step": 1, "speed": 0.1, "audio_chunk_threshold": 1.0, "audio_chunk_duration": 0.5}
+    with pytest.raises(InputError, match="at once"):
+        session.run_phase(
+            session.find("omnivoice", "small"), "generate", inputs, options, callbacks=Callbacks(told.append)
+        )
+    assert not told
+
+
 def test_a_voice_of_another_model_is_refused(session: Session) -> None:
     voice = Artifact("MIZUOTO_OMNIVOICE_VOICE", Voice(torch.zeros(4, 9, dtype=torch.long), SAID, 0.1))
     with pytest.raises(InputError, match="the voice has 4 codebooks, this model 8"):
@@ -174,3 +198,25 @@ def test_a_prompt_longer_than_the_model_was_made_for_is_a_warning(tmp_path: Path
     path.write_text(path.read_text(encoding="utf-8").replace("40960", "40"), encoding="utf-8")
     session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
     assert any("the model was made for 40" in warning for warning in warnings(speak(session, "Hello there.")))
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("model:llm.layers.0.self_attn.q_proj.weight", "the logits of codes aren't finite"),
+        ("model:llm.norm.weight", "the logits of codes aren't finite"),
+        ("model:audio_heads.weight", "the logits of codes aren't finite"),
+        ("codec_encoder:joint.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_encoder:quantizers.7.input.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_encoder:quantizers.7.vectors.weight", "the encoded reference's distances from codes aren't finite"),
+        ("codec_decoder:joint.bias", "the decoded samples aren't finite numbers.* compute.dtype to float32"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, problem: str, value: float
+) -> None:
+    """Choosing codes would hide them, and so would rounding samples to 16 bits."""
+    damage(session, session.find("omnivoice", "small"), weight, value)
+    with pytest.raises(NotFinite, match=problem):
+        speak(session, reference=REFERENCE, reference_text=SAID)

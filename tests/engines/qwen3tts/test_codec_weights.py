@@ -125,6 +125,10 @@ def test_shards_are_the_same(folder: Path) -> None:
         ),
         (lambda weights: weights.update({FIRST: weights[FIRST].int()}), r"torch\.int32"),
         (
+            lambda weights: weights.update({"decoder.pre_conv.weight": weights[FIRST].clone()}),
+            r"'decoder\.pre_conv\.conv\.weight' and 'decoder\.pre_conv\.weight' are the same weight",
+        ),
+        (
             lambda weights: weights.pop("encoder.encoder.layers.3.conv.weight"),
             r"under 'encoder\.' are missing: 'first\.parts\.1\.conv\.weight'",
         ),

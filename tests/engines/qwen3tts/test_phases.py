@@ -16,13 +16,14 @@ from mizuoto_runtime.engines.qwen3tts.speech import split_text
 from mizuoto_runtime.engines.qwen3tts.text import load_tokenizer
 from mizuoto_runtime.engines.qwen3tts.voices import Voice, load_voice, save_voice
 from mizuoto_runtime.engines.qwen3tts.weights import load_modules
-from mizuoto_runtime.errors import InputError, ModelFileError, UnknownName
+from mizuoto_runtime.errors import InputError, ModelFileError, NotFinite, UnknownName
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.lm.cache import CacheKind, peak_bytes, position_bytes
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Artifact, Audio, Output
+from tests.engines.damage import WRONG, damage
 from tests.golden.qwen3tts.checkpoint import reference_sound, write_checkpoint
 from tests.memory.live_bytes import LiveBytes
 
@@ -90,6 +91,13 @@ def test_a_damaged_voice_is_refused(tmp_path: Path) -> None:
 def test_a_voice_that_is_no_number_is_refused(tmp_path: Path) -> None:
     save_voice(Voice(kind="clone", x_vector=torch.tensor([1.0, float("nan")])), tmp_path, "one")
     with pytest.raises(ModelFileError, match="'x_vector' isn't finite"):
+        load_voice(tmp_path, "one")
+
+
+def test_a_voice_larger_than_any_is_refused(tmp_path: Path) -> None:
+    path = save_voice(Voice(kind="clone", x_vector=torch.ones(4)), tmp_path, "one")
+    enlarge(path.with_suffix(".safetensors"), 8 << 20)
+    with pytest.raises(ModelFileError, match=r"one\.safetensors: larger than 8,388,608 bytes"):
         load_voice(tmp_path, "one")
 
 
@@ -266,3 +274,42 @@ def test_a_wrong_file_names_what_is_wrong(tmp_path: Path) -> None:
         write_checkpoint(folder, "custom-small")
     merges.unlink()
     refused(r"merges\.txt: there is no such file")
+    for name in ("merges.txt", "vocab.json"):
+        write_checkpoint(folder, "custom-small")
+        enlarge(folder / name, 64 << 20)
+        refused(rf"{name}: larger than 67,108,864 bytes")
+    write_checkpoint(folder, "custom-small")
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["added_tokens_decoder"]["9" * 5000] = {"content": "<|more|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    refused(r"added_tokens_decoder\.9+ is no id")
+
+
+def enlarge(path: Path, size_bytes: int) -> None:
+    """To more bytes than that, which take no room on the disk."""
+    with path.open("ab") as file:
+        file.truncate(size_bytes + 1)
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("sampled", ["true", "false"])
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("talker:model.layers.0.self_attn.q_proj.weight", "the logits of codes aren't finite"),
+        ("talker:codec_head.weight", "the logits of codes aren't finite"),
+        ("talker:code_predictor.model.layers.0.mlp.up_proj.weight", "the logits of codes aren't finite"),
+        ("talker:code_predictor.lm_head.14.weight", "the logits of codes aren't finite"),
+        ("codec_encoder:output.weight", "what codes leave of the encoded reference's values aren't finite"),
+        ("codec_encoder:semantic.books.0.sums", "what codes leave of the encoded reference's values aren't finite"),
+        ("speaker_encoder:output.bias", "Voice from Audio: 1 of 24 values aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, problem: str, sampled: str, value: float
+) -> None:
+    """Choosing codes would hide them."""
+    damage(session, session.find("qwen3tts", "base-small"), weight, value)
+    how = {"do_sample": sampled, "subtalker_dosample": sampled}
+    with pytest.raises(NotFinite, match=problem):
+        speak(session, "base-small", reference=REFERENCE, reference_text="Hello.", **how)

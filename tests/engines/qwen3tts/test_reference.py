@@ -46,6 +46,11 @@ def test_of_a_long_recording_the_part_with_most_speech_is_taken() -> None:
     assert "120 s long; 60 s of it, from 30.0 s on, were used" in note and "transcript" in note
 
 
+def test_of_a_short_recording_it_is_said() -> None:
+    reference = prepare_reference(tone(0.3, 24_000), 24_000)
+    assert reference.notes == ("the reference has 0.30 s of sound; 3 to 15 s are best",)
+
+
 def test_of_a_batch_the_first_that_is_not_silent_is_taken() -> None:
     batch = torch.stack((torch.zeros(2, 24_000), tone(1.0, 24_000).expand(2, -1), torch.ones(2, 24_000)))
     reference = prepare_reference(batch, 24_000)

@@ -52,7 +52,10 @@ def test_the_texts_tell_the_two_ways_of_putting_a_space_before_apart() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_case_is_upstreams(session: Session, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """All phases: recordings, ids, every try's length, latents, the sound, and how many random numbers were drawn."""
+    """All phases: recordings, ids, every try's length, latents, the sound, and how many random numbers were drawn.
+
+    However many tries there are, the prompt is read once.
+    """
     case, recorded = CASES[number], GOLDEN["cases"][number]
     files = session.find("voxcpm", case["model"])
     inputs: dict[str, object] = {"text": case["text"]}
@@ -65,6 +68,7 @@ def test_a_case_is_upstreams(session: Session, monkeypatch: pytest.MonkeyPatch, 
     (latents,) = session.run_phase(files, "generate", inputs, options_of(case), seed=recorded["seed"])
     assert isinstance(latents.value, Latents)
     assert watched.ids == recorded["ids"]
+    assert len(watched.writers) == 1
     context = len(latents.value.context)
     assert [length + context for length in watched.lengths] == recorded["patches"]
     assert watched.next_draw() == recorded["draw"]
@@ -93,6 +97,7 @@ class _Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ids: list[int] = []
         self.writers: list[Writer] = []
+        self.lengths: list[int] = []
         watched = self
 
         class Watching(Writer):
@@ -103,11 +108,11 @@ class _Watched:
                 watched.writers.append(self)
                 super().__init__(*args)
 
-        monkeypatch.setattr(speech, "Writer", Watching)
+            def latents(self) -> Tensor:
+                watched.lengths.append(len(self.state.patches))
+                return super().latents()
 
-    @property
-    def lengths(self) -> list[int]:
-        return [len(writer.state.patches) for writer in self.writers]
+        monkeypatch.setattr(speech, "Writer", Watching)
 
     def next_draw(self) -> float:
         return float(torch.rand((), generator=self.writers[-1].rng))

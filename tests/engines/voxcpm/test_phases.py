@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import torch
 
 from mizuoto_runtime.engines.voxcpm import normalise, phases
 from mizuoto_runtime.engines.voxcpm.network import VoxCpm
-from mizuoto_runtime.engines.voxcpm.speech import Latents
-from mizuoto_runtime.errors import InputError, MissingDependency
+from mizuoto_runtime.engines.voxcpm.speech import STEP_PATCHES, Latents
+from mizuoto_runtime.errors import InputError, MissingDependency, NotFinite
 from mizuoto_runtime.library import ModelLibrary
 from mizuoto_runtime.memory.phase import PhaseContext
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
-from mizuoto_runtime.types import Audio, Output
+from mizuoto_runtime.types import Audio, Callbacks, Output, Progress
+from tests.engines.damage import WRONG, damage
 from tests.engines.voxcpm.conftest import audio
 from tests.golden.voxcpm.checkpoint import write_checkpoint
 
@@ -84,8 +86,7 @@ def test_what_cannot_be_done_is_said(session: Session, model: str, given: dict[s
         speak(session, model, text, **{key: value for key, value in given.items() if key != "text"})
 
 
-def test_a_text_of_which_nothing_is_left_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "spelled_out", lambda text: " ")
+def test_a_text_of_which_nothing_is_left_is_refused(session: Session) -> None:
     with pytest.raises(InputError, match="nothing is left of the text once it is normalised"):
         speak(session, text="`code`", normalize=True)
 
@@ -96,6 +97,16 @@ def test_a_references_text_beside_a_prompt_is_not_read_and_said_so(session: Sess
     assert torch.equal(plain.audio.samples, more.audio.samples)
     assert "the reference's text isn't read" in str(more.meta["warnings"])
     assert "the reference's text isn't read" not in str(plain.meta["warnings"])
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(0.4, True), (1.1, False)])
+def test_a_short_recording_is_a_warning(session: Session, seconds: float, warned: bool) -> None:
+    sound = audio(length=int(16_000 * seconds), seed=51, rate_hz=16_000)
+    files = session.find("voxcpm", "v2")
+    for inputs in ({"reference": sound}, {"prompt": sound, "prompt_text": "It was."}):
+        (voice,) = session.run_phase(files, "voice", inputs, {})
+        expected = (f"the reference has {seconds:.2f} s of sound; 3 to 15 s are best",)
+        assert voice.reports[-1].warnings == (expected if warned else ())
 
 
 def test_the_phase_for_voices_needs_a_recording(session: Session) -> None:
@@ -171,19 +182,16 @@ def test_apples_gpus_compute_in_float32(monkeypatch: pytest.MonkeyPatch) -> None
     assert phases._dtype(Asked("cuda:0")) is None  # type: ignore[arg-type]
 
 
-def test_normalising_changes_what_is_spoken_and_is_noted(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "spelled_out", lambda text: text.replace("3", "three"))
+def test_normalising_changes_what_is_spoken_and_is_noted(session: Session) -> None:
     output = speak(session, text="3 moons", normalize=True)
     assert torch.equal(output.audio.samples, speak(session, text="three moons").audio.samples)
     assert "three moons" in str(output.meta["applied"])
 
 
-def test_a_missing_library_for_normalising_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr("importlib.import_module", absent)
-    with pytest.raises(MissingDependency, match="pip install wetext inflect regex"):
+@pytest.mark.parametrize("package", ["wetext", "inflect", "regex"])
+def test_a_missing_library_for_normalising_is_said(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependency, match=f"needs the package {package}: pip install wetext inflect regex"):
         normalise.normalise("3 moons")
 
 
@@ -201,3 +209,28 @@ def test_decoding_in_small_tiles_gives_nearly_the_same(session: Session, monkeyp
     monkeypatch.setattr(PhaseContext, "run", thrifty)
     (tiled,) = session.run_phase(files, "decode", {"latents": latents}, {})
     assert (tiled.value.samples - whole.value.samples).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    ("weight", "min_len", "problem"),
+    [
+        ("model:base_lm.layers.0.mlp.up_proj.weight", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 4096, "the values of a patch aren't finite"),
+        ("model:feat_decoder.out_proj.bias", 1, "the logits of the speech's end aren't finite"),
+        ("model:stop_head.weight", 1, "the logits of the speech's end aren't finite"),
+        ("vae_encoder:mean.bias", 1, r"VoxCPM Voice: 152 of 1,216 values aren't finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_give_no_speech(
+    session: Session, weight: str, min_len: int, problem: str, value: float
+) -> None:
+    """And not only after the longest speech there can be."""
+    files = session.find("voxcpm", "v2")
+    damage(session, files, weight, value)
+    told: list[Progress] = []
+    how = {"max_len": 4096, "min_len": min_len}
+    with pytest.raises(NotFinite, match=problem):
+        request = SpeakRequest(text=TEXT, inputs={"reference": audio(**SOUND)}, options=how)
+        session.speak(files, request, Callbacks(told.append))
+    assert len(told) <= STEP_PATCHES

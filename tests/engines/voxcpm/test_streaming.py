@@ -50,6 +50,16 @@ def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: 
     check_streaming(library, finder(name), request(name))
 
 
+@pytest.mark.parametrize(("name", "kind"), [("v2", "static"), ("v0.5", "dynamic")])
+def test_they_are_when_the_prompt_is_gone_back_to(library: ModelLibrary, name: str, kind: str) -> None:
+    again = request(name, 11, retry_badcase=True, retry_badcase_ratio_threshold=1.0, retry_badcase_max_times=3)
+    settings = resolve({"compute.kv_cache": kind}, {})
+    session = Session(settings, library)
+    assert session.speak(finder(name)(session), again).meta["applied"]["retried"] == 2  # type: ignore[index]
+    results = list(conform(settings, library, finder(name)(session), again))
+    assert all(result.passed for result in results), results
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 0)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,31 +92,6 @@ def test_a_file_that_is_not_there_is_said(folder: Path, name: str) -> None:
         load_tokenizer(folder, VOCAB)
 
 
-class _Grammar:
-    """What the real grammars gave for these texts; on others they failed."""
-
-    def __init__(self, lang: str, **_how: Any) -> None:
-        self._known: dict[str, str | None] = RECORDED["grammar"][lang]
-
-    def normalize(self, text: str) -> str:
-        assert text in self._known, f"the recorder never gave {text!r}"
-        spoken = self._known[text]
-        if spoken is None:
-            raise AssertionError
-        return spoken
-
-
-@pytest.fixture
-def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optional libraries, as far as the recorder asked them."""
-    numbers = SimpleNamespace(number_to_words=RECORDED["numbers"].__getitem__)
-    emoji = SimpleNamespace(sub=lambda _pattern, _by, text: RECORDED["emoji"][text])
-    monkeypatch.setitem(sys.modules, "wetext", SimpleNamespace(Normalizer=_Grammar))
-    monkeypatch.setitem(sys.modules, "inflect", SimpleNamespace(engine=lambda: numbers))
-    monkeypatch.setitem(sys.modules, "regex", emoji)
-
-
-@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("number", range(len(RECORDED["texts"])))
 def test_a_normalised_text_is_upstreams(number: int) -> None:
     """Where upstream fails there is a text all the same."""

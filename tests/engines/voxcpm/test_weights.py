@@ -110,6 +110,7 @@ def spoil(folder: Path, change: Callable[[Weights], object]) -> None:
 
 
 KEY = "base_lm.layers.1.mlp.gate_proj.weight"
+DIT, TWIN = "feat_decoder.estimator.out_proj.weight", "feat_decoder.out_proj.weight"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,7 @@ KEY = "base_lm.layers.1.mlp.gate_proj.weight"
         (lambda stored: stored.update({KEY: stored[KEY].long()}), "int64; it must be floating-point"),
         (lambda stored: stored.update({KEY: torch.zeros(1, 1).expand(80, 48)}), "no plain tensors"),
         (lambda stored: stored.update({KEY: "text"}), "no plain tensors"),
+        (lambda stored: stored.update({TWIN: stored[DIT].clone()}), f"'{DIT}' and '{TWIN}' are the same weight"),
         (lambda stored: stored.clear(), "holds no weights by name"),
     ],
 )

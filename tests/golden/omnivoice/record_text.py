@@ -1,6 +1,6 @@
 """Writes what upstream's functions for texts give: cleaning, tags, durations, chunks, languages, attributes.
 
-Run in an environment with omnivoice 0.2.1, from the repository's root:
+Run in an environment with omnivoice 0.2.1, WeTextProcessing 1.2.0 and num2words, from the repository's root:
 
     python -m tests.golden.omnivoice.record_text
 """
@@ -15,10 +15,18 @@ from typing import Any
 
 from omnivoice.models import omnivoice as upstream
 from omnivoice.utils.duration import RuleDurationEstimator
-from omnivoice.utils.text import add_punctuation, chunk_text_punctuation
+from omnivoice.utils.text import add_punctuation, chunk_text_punctuation, normalize_text
 from omnivoice.utils.voice_design import _ZH_RE
 
-from tests.golden.omnivoice.text_cases import CHUNK_CHARS, INSTRUCT_TEXTS, INSTRUCTS, LANGUAGES, PACES, TEXTS
+from tests.golden.omnivoice.text_cases import (
+    CHUNK_CHARS,
+    INSTRUCT_TEXTS,
+    INSTRUCTS,
+    LANGUAGES,
+    NORMALISED,
+    PACES,
+    TEXTS,
+)
 
 FOLDER = Path(__file__).parent
 
@@ -26,12 +34,13 @@ FOLDER = Path(__file__).parent
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     recorded = {
-        "versions": {"omnivoice": metadata.version("omnivoice")},
+        "versions": {name: metadata.version(name) for name in ("omnivoice", "WeTextProcessing", "num2words")},
         "cleaned": [[text, said, upstream._combine_text(text, said)] for text in TEXTS for said in ("", " a 世 ")],
         "ended": [[text, add_punctuation(text)] for text in TEXTS],
         "chunks": [[text, most, chunk_text_punctuation(text, most, 3)] for text in TEXTS for most in CHUNK_CHARS],
         "frames": [frames(*pace, text, speed) for pace in PACES for text in TEXTS for speed in (1.0, 0.7, 3.0)],
         "languages": [[language, upstream._resolve_language(language)] for language in LANGUAGES],
+        "normalised": [[text, language, normalize_text(text, language or None)] for text, language in NORMALISED],
         "instructs": [instruct(given, text) for given in INSTRUCTS for text in INSTRUCT_TEXTS],
     }
     text = json.dumps(recorded, ensure_ascii=True, indent=0)

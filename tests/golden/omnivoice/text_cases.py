@@ -17,6 +17,19 @@ TEXTS = (
     "a.b,c;d:e!f?g" * 12,
     "No end mark here and a very long sentence that goes on without any of them until it stops",
 )
+NORMALISED = (
+    ("I have 3 apples, 2.5 kg, on 3/4/2024 at 10:30 for $5.20.", ""),
+    ("It takes 12 [laughter] or 13 [B EY1 S]  guitars [1 2]", "en"),
+    ("  50% of 1,234,567 people; the 2nd of 23  ", "en"),
+    ("我有3个苹果儿，2.5公斤 SHI4 [laughter]，嗯，那個東西是什麼？", ""),
+    ("电话13812345678，房间号302。价格是￥59.9元（含税）", "zh"),
+    ("２０２４年３月４日，星期一！ NI3 HAO3，１/２", ""),
+    ("NI3 HAO3 3 apples", "zh"),
+    ("Ich habe 12 Äpfel und 1.5 kg [sigh] 3", "de"),
+    ("J'ai 80 ans", "fr"),
+    ("3 of an unknown tongue 17", "aaf"),
+    (" \n ", ""),
+)
 CHUNK_CHARS = (1, 2, 5, 17, 40, 1000)
 PACES = (("", 10), ("Nice to meet you.", 25), ("你好。", 7), ("-", 100), ("\u0300", 3))
 LANGUAGES = ("", "none", "None", "en", "EN", "english", "English", " English", "zh", "Chinese", "eng", "Mandarin",

@@ -1,4 +1,4 @@
-"""Writes `normalised.json`: what upstream's text normaliser makes of texts, and what the libraries it uses gave.
+"""Writes `normalised.json`: what upstream's text normaliser makes of texts.
 
 Run in an environment with voxcpm 2.0.3, wetext, inflect and regex, from the repository's root:
 
@@ -12,11 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from importlib import metadata
-from typing import Any
 
-import inflect
-import regex
-import wetext
 from voxcpm.utils.text_normalize import TextNormalizer
 
 from mizuoto_runtime.engines.voxcpm import normalise
@@ -44,9 +40,7 @@ TEXTS = (
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    asked: dict[str, Any] = {"grammar": {"zh": {}, "en": {}}, "numbers": {}, "emoji": {}}
     theirs = TextNormalizer()
-    watch(asked)
     texts = []
     for text in TEXTS:
         try:
@@ -57,46 +51,9 @@ def main() -> None:
         print(repr(text), repr(made), "" if made == own else repr(own))
         texts.append({"text": text, "upstream": made} | ({"ours": own} if made is None else {}))
     versions = {name: metadata.version(name) for name in ("voxcpm", "wetext", "inflect", "regex")}
-    content = {"versions": versions, "texts": texts, **asked}
+    content = {"versions": versions, "texts": texts}
     text = json.dumps(content, ensure_ascii=False, indent=1)
     (FOLDER / "normalised.json").write_text(text + "\n", encoding="utf-8")
-
-
-def watch(asked: dict[str, Any]) -> None:
-    """Note what this pack's normaliser asks the libraries, and what they give."""
-    real = {"regex": regex, "inflect": inflect, "wetext": wetext}
-
-    class Grammar:
-        def __init__(self, lang: str, **how: Any) -> None:
-            self._lang, self._real = lang, wetext.Normalizer(lang=lang, **how)
-
-        def normalize(self, text: str) -> str:
-            asked["grammar"][self._lang][text] = None
-            spoken: str = self._real.normalize(text)
-            asked["grammar"][self._lang][text] = spoken
-            return spoken
-
-    class Numbers:
-        _real = inflect.engine()
-
-        def number_to_words(self, digits: str) -> str:
-            asked["numbers"][digits] = str(self._real.number_to_words(digits))
-            return asked["numbers"][digits]
-
-    class Emoji:
-        def sub(self, pattern: str, by: str, text: str) -> str:
-            asked["emoji"][text] = regex.sub(pattern, by, text)
-            return asked["emoji"][text]
-
-    class Library:
-        Normalizer = Grammar
-        engine = Numbers
-
-    def library(name: str) -> Any:
-        assert name in real
-        return Emoji() if name == "regex" else Library
-
-    normalise._library = library
 
 
 if __name__ == "__main__":
