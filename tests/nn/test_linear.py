@@ -63,9 +63,10 @@ def test_only_projections_of_known_dtypes_are_laid_out(monkeypatch: pytest.Monke
         {"small": layer(8, 8, torch.float16), "wide": layer(8, 8, torch.bfloat16), "other": nn.Linear(8, 8)}
     )
     slow, fast = made, copy.deepcopy(made)
+    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset({torch.bfloat16}))
     lay_out_in_blocks(fast)
     assert [type(part) for part in fast.values()] == [Linear, BlockedLinear, nn.Linear]
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset())
     lay_out_in_blocks(slow)
     assert [type(part) for part in slow.values()] == [Linear, Linear, nn.Linear]
 
@@ -188,7 +189,7 @@ def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_weight_that_hangs_twice_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
     tied, twice, free = (layer(64, 96, torch.bfloat16) for _ in range(3))
     module = nn.ModuleDict({"tied": tied, "twice": twice, "again": twice, "free": free})
     module.register_parameter("table", tied.weight)
@@ -197,7 +198,7 @@ def test_a_weight_that_hangs_twice_stays_where_it_is(monkeypatch: pytest.MonkeyP
 
 
 def test_a_layer_is_gone_before_the_next_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
     gone: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
@@ -230,9 +231,38 @@ def test_mkl_gets_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {}
     for fast in (False, True):
         monkeypatch.setattr(linear, "FAST_MKL", fast)
-        made[fast] = [projection(torch.ones(rows, 64)) for rows in (many, fewer)]
-    assert fused == [many, fewer, fewer]
+        made[fast] = [projection(torch.ones(rows, 64)) for rows in (many, fewer, linear.FEW_ROWS)]
+    assert fused == [many, fewer, linear.FEW_ROWS, fewer]
     torch.testing.assert_close(made[True], made[False], atol=1e-5, rtol=0)
     projection.gelu = "tanh"
     projection(torch.ones(many, 64))
     assert fused[-1] == many
+
+
+def test_on_a_cpu_a_bag_is_used_where_nothing_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    for fast, expected in ((True, {torch.bfloat16}), (False, {torch.bfloat16, torch.float32})):
+        monkeypatch.setattr(linear, "FAST_MKL", fast)
+        assert linear._blocked_dtypes() == expected
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    monkeypatch.setattr(linear, "FUSED_DTYPES", (torch.float32, torch.bfloat16))
+    assert linear._blocked_dtypes() == {torch.float32}
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    assert linear._blocked_dtypes() == frozenset()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 9, 400])
+def test_a_large_weight_gives_the_same_at_any_address(rows: int) -> None:
+    """As it may lie in a mapped file; small ones are copied."""
+    projection = layer(1024, 512, torch.float32)
+    size_bytes = projection.weight.nbytes
+    x = torch.randn(rows, 1024, generator=torch.Generator().manual_seed(rows))
+    expected = projection(x)
+    for offset in (4, 8, 20, 32):
+        room = torch.empty(size_bytes + 64 + offset, dtype=torch.uint8)
+        start = -room.data_ptr() % 64 + offset
+        odd = copy.deepcopy(projection)
+        odd.weight.data = room[start : start + size_bytes].view(torch.float32).view(512, 1024)
+        odd.weight.data.copy_(projection.weight)
+        assert torch.equal(odd(x), expected)
