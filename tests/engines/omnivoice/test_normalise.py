@@ -29,6 +29,16 @@ def test_what_the_english_grammar_cannot_do_is_left(text: str, spoken: str) -> N
     assert normalise(text, "en") == spoken
 
 
+@pytest.mark.parametrize("language", ["en", "zh", "de"])
+@pytest.mark.parametrize("text", ["[", "]" * 50 + "[" * 50, "\x00", "[[3]] ["])
+def test_brackets_without_partners_do_no_harm(text: str, language: str) -> None:
+    assert "[" in normalise(text, language) or "[" not in text
+
+
+def test_a_number_longer_than_any_that_python_reads_stays() -> None:
+    assert normalise("9" * 5000 + " und 3", "de") == "9" * 5000 + " und drei"
+
+
 @pytest.mark.parametrize(("language", "package"), [("en", "wetext"), ("zh", "wetext"), ("de", "num2words")])
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch, language: str, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
