@@ -159,7 +159,10 @@ class ComfyClient:
         self.post_json("/interrupt", {} if prompt_id is None else {"prompt_id": prompt_id})
 
     def free(self, *, unload_models: bool = True, free_memory: bool = True) -> None:
-        """Ask the server to unload models and drop its execution cache; done as soon as nothing runs."""
+        """Ask the server to unload models and drop its execution cache.
+
+        Done before the next prompt or, if the request comes while one ends or begins, only after the next.
+        """
         self.post_json("/free", {"unload_models": unload_models, "free_memory": free_memory})
 
     def run(self, prompt: Mapping[str, Any], on_event: OnEvent | None = None, timeout_s: float = 600.0) -> Json:

@@ -84,3 +84,9 @@ def steps(events: Iterable[Event], phase: str) -> list[tuple[int, int]]:
     """The progress messages of a phase: (value, max)."""
     found = [event.data for event in events if event.type == "progress" and str(event.data["node"]).endswith(phase)]
     return [(data["value"], data["max"]) for data in found]
+
+
+def free(client: ComfyClient) -> None:
+    """Unload and forget for certain: ComfyUI's worker may sleep through the request until another prompt wakes it."""
+    client.free()
+    client.run({"wake": node("PreviewAny", source="")})

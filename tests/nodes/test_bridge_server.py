@@ -25,6 +25,8 @@ PROMPTS, WARM_UP = 24, 12
 MOST_ENTRIES = 4
 """The picture's model, Piper's two components and Dummy's one."""
 MOST_RSS_BYTES = 32 << 20
+MOST_REQUESTS, LISTENING_MS = 30, 500
+"""ComfyUI's worker sleeps through a request that comes while it tidies up after a prompt."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,13 @@ def test_the_page_is_told_of_what_comfyui_takes(browser: Browser, running: Comfy
     tab.page.wait_for_function(f"{own} < {held_bytes}")
     tab.page.wait_for_function("Number(document.querySelector('.mizuoto-application').dataset.bytes) > 0")
     asked.clear()
-    visitor.client.free()
-    tab.page.wait_for_function(f"{own} === 0")
+    for _ in range(MOST_REQUESTS):
+        visitor.client.free()
+        tab.page.wait_for_timeout(LISTENING_MS)
+        if tab.page.evaluate(f"{own} === 0"):
+            break
+    else:
+        pytest.fail("ComfyUI frees nothing")
     tab.page.wait_for_function("Number(document.querySelector('.mizuoto-application').dataset.bytes) === 0")
     assert asked == [], "the server tells; nobody asks"
     tab.page.close()

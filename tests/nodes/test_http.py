@@ -61,7 +61,7 @@ def test_a_setting_applies_to_the_next_run_and_is_kept(api: Api, comfy: ComfyCli
     answer = api.send("PATCH", "/settings", {"compute.vram_mode": "none"})
     mode = next(item for item in answer["settings"] if item["name"] == "compute.vram_mode")
     assert (mode["value"], mode["source"], mode["default"]) == ("none", "saved", "auto")
-    comfy.free()
+    prompts.free(comfy)
     entry = comfy.run(prompts.speak("Piper", "Hello there.", seed=22))
     report = prompts.report(entry)
     audio.append(prompts.samples(comfy, entry)[0])
