@@ -145,7 +145,7 @@ def run_upstream(model: Any, batch: Batch, steps: int) -> Tensor:
 
 def speed(model: str, dtype: torch.dtype, frames: int, steps: int, rounds: int) -> None:
     ours, theirs = sharing(model, dtype)
-    pack(ours)
+    pack(ours, many_rows=[ours.blocks])
     batch = a_batch(frames)
     made: dict[str, Tensor] = {}
 
@@ -246,7 +246,7 @@ def load(folder: Path) -> None:
     before = resident_peak_bytes()
     path = folder / "model_1.safetensors"
     network = load_network(path, Vocabulary({str(number): number for number in range(TOKENS)}))
-    pack(network, lambda weight: give_back_pages([weight]))
+    pack(network, lambda weight: give_back_pages([weight]), many_rows=[network.blocks])
     loaded = resident_peak_bytes()
     for parameter in network.parameters():
         parameter.view(torch.int16).max()

@@ -135,7 +135,7 @@ def speed(dtype: torch.dtype, prompt: Prompt, steps: int, rounds: int, *, profil
     weights = random_weights(network, dtype)
     network.load_state_dict(weights, assign=True)
     theirs = upstream(weights)
-    pack(network)
+    pack(network, many_rows=[network])
     codes: dict[str, Tensor] = {}
 
     def ours() -> None:
@@ -229,7 +229,7 @@ def load(folder: Path) -> None:
     network = empty_network(read_config(folder))
     checkpoint = Checkpoint(folder)
     checkpoint.fill(network, "", lambda name: name, checkpoint.dtype("llm."))
-    pack(network, lambda weight: give_back_pages([weight]))
+    pack(network, lambda weight: give_back_pages([weight]), many_rows=[network])
     for parameter in network.parameters():
         parameter.view(torch.int16).max()
     size = (folder / "model.safetensors").stat().st_size

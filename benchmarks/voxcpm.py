@@ -173,7 +173,7 @@ def speed(name: str, dtype: torch.dtype, steps: int, rounds: int) -> None:
     if dtype == torch.bfloat16:
         lay_out_in_blocks(model.base_lm.layers)
         lay_out_in_blocks(model.residual_lm.layers)
-        pack(model)
+    pack(model, many_rows=model.many_rows())
     made: dict[str, tuple[Tensor, Tensor]] = {}
 
     def ours() -> None:
@@ -307,7 +307,7 @@ def load(folder: Path) -> None:
     config = read_config(folder)
     before = voxcpm_vae.status_bytes("VmRSS")
     model = load_model(folder, config, torch.bfloat16, blocks=True)
-    pack(model, lambda weight: give_back_pages([weight]))
+    pack(model, lambda weight: give_back_pages([weight]), many_rows=model.many_rows())
     loaded = voxcpm_vae.status_bytes("VmHWM")
     for parameter in model.parameters():
         parameter.view(torch.int16).max()

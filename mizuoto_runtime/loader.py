@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -37,24 +37,27 @@ class Loader:
     dtype: str = ""
     handles: list[ModelHandle] = field(default_factory=list)
 
-    def handle(self, component: str, module: nn.Module) -> ModelHandle:
-        """The handle of a declared component, whose weights are `module`'s, in evaluation mode and on the CPU."""
+    def handle(self, component: str, module: nn.Module, *, many_rows: Iterable[nn.Module] = ()) -> ModelHandle:
+        """The handle of a declared component, whose weights are `module`'s, in evaluation mode and on the CPU.
+
+        many_rows: parts of it whose linear layers hardly ever get a single row; on a CPU they may be faster then.
+        """
         declared = self.spec.component(component)
         module.eval().requires_grad_(False)
         align_small_weights(module)
         if self.plain:
-            self._pack(module)
+            self._pack(module, many_rows)
         handle = ModelHandle(declared.name, module, declared.kind, stays=self.devices.stays_on_cpu)
         handle.model = self.model
         self.handles.append(handle)
         return handle
 
     @staticmethod
-    def _pack(module: nn.Module) -> None:
+    def _pack(module: nn.Module, many_rows: Iterable[nn.Module]) -> None:
         """Give weights the order in which the CPU multiplies; what they are copied from needn't stay in RAM."""
         from .nn.linear import pack
 
-        pack(module, lambda weight: give_back_pages([weight]))
+        pack(module, lambda weight: give_back_pages([weight]), many_rows=many_rows)
 
 
 @dataclass

@@ -1,9 +1,11 @@
 """Linear layers by the fastest of the ways that a CPU has, which depends on how many rows there are.
 
 Many rows: oneDNN's product with bias and activation, as torch's compiler calls it on CPUs, up to a third faster than
-`functional.linear`; on Intel's CPUs MKL is faster still in float32, if there are very many rows and no activation. In
-bfloat16 oneDNN brings a weight into another order at each call, which takes a quarter of a product of 237 rows on a CPU
-with AMX: `pack` does that once.
+`functional.linear`; on Intel's CPUs MKL is faster still in float32, if there are very many rows and no activation.
+
+oneDNN brings a weight into another order at each call; `pack` does that once. In bfloat16 it takes a quarter of a
+product of 237 rows on a CPU with AMX. In float32 on one with AVX-512, 1024 x 4096: a third of 4 to 16 rows, an eighth
+of 64, a 25th of 1126; but one row is a fifth slower when packed.
 
 Few rows, as one token after another needs them: each weight is read once, so memory is the limit. Measured on an
 AVX-512 CPU, one row, weights from RAM, as a share of the time of `functional.linear`: through oneDNN 0.8 in float32;
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import lru_cache
 from math import gcd
@@ -89,6 +91,16 @@ def _blocked_dtypes() -> frozenset[torch.dtype]:
 BLOCKED_DTYPES = _blocked_dtypes()
 
 
+def _packed_dtypes() -> frozenset[torch.dtype]:
+    """Those in which oneDNN's own order makes it the fastest for many rows."""
+    if REORDER is None:
+        return frozenset()
+    return frozenset(FUSED_DTYPES) - ({torch.float32} if FAST_MKL else frozenset())
+
+
+PACKED_DTYPES = _packed_dtypes()
+
+
 class Linear(nn.Linear):
     """(…, inputs) → (…, outputs), without initial values: weights are always loaded.
 
@@ -120,7 +132,8 @@ class Linear(nn.Linear):
 class PackedLinear(nn.Module):
     """A linear layer whose weight lies in the order in which this CPU multiplies, so that no call makes it anew.
 
-    It gives what `Linear` gives, bit for bit. Its weight is oneDNN's, which can't be copied to a device or in parts:
+    It gives what `Linear` gives, bit for bit; so one row of float32, whose sums oneDNN orders by how the weight lies,
+    has its weight brought back, which is slow. Its weight is oneDNN's, which can't be copied to a device or in parts:
     only for models that run on the CPU itself.
     """
 
@@ -143,17 +156,25 @@ class PackedLinear(nn.Module):
         return twin
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) → (…, outputs), bfloat16."""
-        return _fused(x, self.weight, self.bias, self.gelu)
+        """(…, inputs) → (…, outputs), in the weight's dtype."""
+        one = x.dtype == torch.float32 and x.numel() == x.shape[-1]
+        return _fused(x, self.weight.to_dense() if one else self.weight, self.bias, self.gelu)
 
 
-def pack(module: nn.Module, let_go: LetGo = lambda weight: None) -> None:
-    """Let each large `Linear` of bfloat16 in `module` be a `PackedLinear`, where this CPU multiplies such numbers.
+def pack(module: nn.Module, let_go: LetGo = lambda weight: None, *, many_rows: Iterable[nn.Module] = ()) -> None:
+    """Let large `Linear` layers in `module` be `PackedLinear`, where this CPU is faster with them.
+
+    In bfloat16 all; in float32 those in the parts `many_rows`, which hardly ever get a single row.
 
     let_go: called with each weight once it was copied and the module no longer needs it.
     """
-    if REORDER is not None and torch.bfloat16 in FUSED_DTYPES:
-        _replace(module, PackedLinear, lambda layer: layer.weight.dtype == torch.bfloat16, let_go)
+    wide = {id(layer) for part in many_rows for layer in part.modules()}
+
+    def wanted(layer: Linear) -> bool:
+        dtype = layer.weight.dtype
+        return dtype in PACKED_DTYPES and (dtype != torch.float32 or id(layer) in wide)
+
+    _replace(module, PackedLinear, wanted, let_go)
 
 
 def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None) -> Tensor:

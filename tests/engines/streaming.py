@@ -25,7 +25,6 @@ __all__ = [
     "check_streaming",
     "device_of",
     "exact_size",
-    "packs",
     "simulated",
 ]
 
@@ -61,15 +60,10 @@ def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, en
         assert (result.streamed_mb > 0) is (result.name in ("none", "halfway")), result
 
 
-def packs() -> bool:
-    """Whether weights of bfloat16 take another order on this CPU, with this torch."""
-    return linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
-
-
-def check_packed(library: ModelLibrary, find: Find) -> None:
-    """On a CPU that multiplies bfloat16 numbers itself, weights take its order: all agree, though only they do so."""
+def check_packed(library: ModelLibrary, find: Find, dtype: torch.dtype) -> None:
+    """On a CPU itself weights of `dtype` take its order, if it is faster so; played devices' don't."""
     plain, played = Session(resolve(environment={}), library), simulated(library)
-    for session, expected in ((plain, packs()), (played, False)):
+    for session, expected in ((plain, dtype in linear.PACKED_DTYPES), (played, False)):
         modules = [handle.module for handle in session.open(find(session)).handles]
         assert any(isinstance(part, PackedLinear) for module in modules for part in module.modules()) is expected
 

@@ -131,40 +131,42 @@ def test_blocks_take_any_number_of_dimensions() -> None:
     assert torch.equal(blocked(x), blocked(x.flatten(0, 1)).view(2, 3, 96))
 
 
-PACKS = linear.REORDER is not None and torch.bfloat16 in linear.FUSED_DTYPES
+PACKED = sorted(linear.PACKED_DTYPES, key=str)
 
 
-@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+@pytest.mark.parametrize("dtype", PACKED)
 @pytest.mark.parametrize("gelu", [None, "none", "tanh"])
 @pytest.mark.parametrize(
-    ("width", "outputs", "bias"), [(64, 96, False), (96, 256, True), (7, 33, True), (16, 1, False)]
+    ("width", "outputs", "bias"),
+    [(64, 96, False), (96, 256, True), (7, 33, True), (16, 1, False), (1000, 1024, True)],
 )
 def test_a_packed_layer_gives_the_same_to_the_last_bit(
-    gelu: Literal["none", "tanh"] | None, width: int, outputs: int, bias: bool
+    dtype: torch.dtype, gelu: Literal["none", "tanh"] | None, width: int, outputs: int, bias: bool
 ) -> None:
-    projection = layer(width, outputs, torch.bfloat16, bias=bias)
+    projection = layer(width, outputs, dtype, bias=bias)
     projection.gelu = gelu
     packed = PackedLinear(projection)
-    for rows in (1, 4, 5, 16, 100, 600):
-        x = torch.randn(2, rows, width, generator=torch.Generator().manual_seed(rows)).bfloat16()
+    for rows in (1, 2, 4, 5, 16, 100, 600):
+        x = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(rows)).to(dtype)
         with torch.inference_mode():
             assert torch.equal(packed(x), projection(x))
 
 
-@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
-def test_a_packed_layer_can_be_copied() -> None:
-    module = nn.Sequential(PackedLinear(layer(64, 96, torch.bfloat16, bias=True)))
+@pytest.mark.parametrize("dtype", PACKED)
+def test_a_packed_layer_can_be_copied(dtype: torch.dtype) -> None:
+    module = nn.Sequential(PackedLinear(layer(64, 96, dtype, bias=True)))
     twin = copy.deepcopy(module)
-    x = torch.ones(5, 64).bfloat16()
+    x = torch.ones(5, 64, dtype=dtype)
     with torch.inference_mode():
         assert torch.equal(twin(x), module(x))
         bias = twin[0].bias.zero_()
         assert not torch.equal(bias, module[0].bias)
 
 
-@pytest.mark.skipif(not PACKS, reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+@pytest.mark.skipif(torch.bfloat16 not in linear.PACKED_DTYPES, reason="oneDNN multiplies no bfloat16 numbers here")
 def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 2)
+    monkeypatch.setattr(linear, "PACKED_DTYPES", frozenset({torch.float32, torch.bfloat16}))
     large, small, tied = (layer(64, outputs, torch.bfloat16, bias=True) for outputs in (96, 95, 128))
     embedding = nn.Embedding(128, 64)
     embedding.weight = tied.weight
@@ -173,6 +175,7 @@ def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
             "large": nn.ModuleList([large]),
             "small": small,
             "wide": layer(64, 96, torch.float32),
+            "many rows": nn.ModuleList([layer(64, 96, torch.float32)]),
             "tied": tied,
             "embedding": embedding,
             "in blocks": BlockedLinear.of(layer(64, 96, torch.bfloat16)),
@@ -180,11 +183,12 @@ def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     size_bytes = ModelHandle("before", module, "oneshot").size_bytes
     let_go: list[torch.Tensor] = []
-    pack(module, let_go.append)
+    pack(module, let_go.append, many_rows=[module["many rows"]])
     kinds = [type(part) for part in module.values()]
-    assert kinds == [nn.ModuleList, Linear, Linear, Linear, nn.Embedding, BlockedLinear]
+    assert kinds == [nn.ModuleList, Linear, Linear, nn.ModuleList, Linear, nn.Embedding, BlockedLinear]
     assert isinstance(module["large"][0], PackedLinear) and module["large"][0].bias is large.bias
-    assert len(let_go) == 1 and let_go[0] is large.weight
+    assert isinstance(module["many rows"][0], PackedLinear)
+    assert len(let_go) == 2 and let_go[0] is large.weight
     assert ModelHandle("after", module, "oneshot").size_bytes == size_bytes
 
 
@@ -211,9 +215,9 @@ def test_a_layer_is_gone_before_the_next_is_copied(monkeypatch: pytest.MonkeyPat
 
 
 def test_where_it_gains_nothing_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "FUSED_DTYPES", (torch.float32,))
+    monkeypatch.setattr(linear, "PACKED_DTYPES", frozenset({torch.float32}))
     module = nn.ModuleList([layer(64, 96, torch.bfloat16)])
-    pack(module)
+    pack(module, many_rows=module)
     assert isinstance(module[0], Linear)
 
 

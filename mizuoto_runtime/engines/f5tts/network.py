@@ -77,6 +77,8 @@ class Network(nn.Module):
     Units stream in the order in which they run: what runs once for all steps first.
     """
 
+    blocks: nn.ModuleList
+
     def __init__(self, architecture: Architecture, tokens: int) -> None:
         super().__init__()
         self.architecture = architecture

@@ -71,7 +71,7 @@ def load(files: ModelFiles, loader: Loader) -> F5TtsModel:
     assert files.path is not None
     loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
     network = loaded.network
-    transformer = loader.handle("transformer", network)
+    transformer = loader.handle("transformer", network, many_rows=[network.blocks])
     transformer.mark(network.text.tokens, "gather")
     for unit in network.once():
         transformer.mark(unit, "cold")

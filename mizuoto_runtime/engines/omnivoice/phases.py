@@ -51,7 +51,7 @@ def load(files: ModelFiles, loader: Loader) -> OmniVoiceModel:
     """Open the model in the folder `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
     loaded = load_modules(files.path, getattr(torch, loader.dtype) if loader.dtype else None)
-    network = loader.handle("model", loaded.network)
+    network = loader.handle("model", loaded.network, many_rows=[loaded.network])
     network.mark(loaded.network.llm.embed_tokens, "gather")
     network.mark(loaded.network.audio_embeddings, "gather")
     folder = files.path / CODEC_FOLDER

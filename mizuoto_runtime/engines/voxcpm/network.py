@@ -159,6 +159,10 @@ class VoxCpm(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.stop_head.weight.dtype
 
+    def many_rows(self) -> list[nn.Module]:
+        """Parts whose linear layers get several rows a patch; in the encoder's last layer one position is wanted."""
+        return [*self.feat_encoder.encoder.layers[:-1], self.feat_decoder.decoder]
+
     def text(self, ids: Sequence[int], device: torch.device) -> Tensor:
         """(ids) → (ids, width)."""
         chosen = torch.tensor(ids, dtype=torch.long, device=device)

@@ -49,7 +49,7 @@ def load(files: ModelFiles, loader: Loader) -> VoxCpmModel:
     """Open the model in the folder `files.path`. ModelFileError says what is wrong with its files."""
     assert files.path is not None
     loaded = load_modules(files.path, _dtype(loader), blocks=loader.device == "cpu")
-    model = loader.handle("model", loaded.model)
+    model = loader.handle("model", loaded.model, many_rows=loaded.model.many_rows())
     model.mark(loaded.model.base_lm.embed_tokens, "gather")
     model.mark(loaded.model.feat_encoder, "hot")
     model.mark(loaded.model.feat_decoder, "hot")

@@ -28,7 +28,6 @@ from tests.engines.streaming import (
     check_packed,
     check_streaming,
     exact_size,
-    packs,
     simulated,
 )
 from tests.golden.f5tts.checkpoint import write_model, write_vocoder
@@ -65,8 +64,8 @@ def test_they_are_while_editing_and_unguided(library: ModelLibrary, name: str) -
         assert all(result.passed for result in results), results
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+def test_they_are_in_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_vocoder(tmp_path / "f5tts" / "vocos")
     write_model(tmp_path / "f5tts" / "v1", "v1", dtype=kind)
@@ -74,14 +73,13 @@ def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files = finder("v1")(Session(settings, library))
     results = list(conform(settings, library, files, request(2)))
     assert all(result.passed for result in results), results
-    if kind == torch.bfloat16:
-        check_packed(library, finder("v1"))
+    check_packed(library, finder("v1"), kind)
 
 
-@pytest.mark.skipif(not packs(), reason="this CPU or torch doesn't multiply bfloat16 numbers by oneDNN")
+@pytest.mark.skipif(not linear.PACKED_DTYPES, reason="this CPU or torch doesn't pack")
 def test_as_much_streams_where_the_plain_run_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_vocoder(tmp_path / "f5tts" / "vocos")
-    write_model(tmp_path / "f5tts" / "v1", "v1", dtype=torch.bfloat16)
+    write_model(tmp_path / "f5tts" / "v1", "v1", dtype=next(iter(linear.PACKED_DTYPES)))
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v1")(Session(settings, library))
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 1)

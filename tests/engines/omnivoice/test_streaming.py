@@ -51,12 +51,15 @@ def test_they_are_in_chunks_too(library: ModelLibrary) -> None:
 
 
 @pytest.mark.parametrize("guidance", [0.0, 2.0])
-def test_they_are_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guidance: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_they_are_with_packed_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guidance: float, dtype: torch.dtype
+) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 0)
-    write_checkpoint(tmp_path / "omnivoice" / STREAMED, STREAMED, dtype=torch.bfloat16)
+    write_checkpoint(tmp_path / "omnivoice" / STREAMED, STREAMED, dtype=dtype)
     library = ModelLibrary([tmp_path])
     check_streaming(library, find, request(cloned=False, guidance_scale=guidance))
-    check_packed(library, find)
+    check_packed(library, find, dtype)
 
 
 @pytest.mark.parametrize(

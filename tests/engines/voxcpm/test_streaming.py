@@ -60,16 +60,15 @@ def test_they_are_when_the_prompt_is_gone_back_to(library: ModelLibrary, name: s
     assert all(result.passed for result in results), results
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_they_are_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_they_are_in_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     monkeypatch.setattr(linear, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "voxcpm" / "v2", "v2", dtype=dtype)
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v2")(Session(settings, library))
     results = list(conform(settings, library, files, request("v2")))
     assert all(result.passed for result in results), results
-    if dtype == torch.bfloat16:
-        check_packed(library, finder("v2"))
+    check_packed(library, finder("v2"), dtype)
 
 
 def test_they_are_with_either_kind_of_cache(library: ModelLibrary) -> None:
