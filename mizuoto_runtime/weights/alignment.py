@@ -2,7 +2,7 @@
 
 BLAS sums the product of a single row and a weight in another order at an odd address, as a weight may have that lies
 mapped in a file; its copy on a device, or in a slot that it streams through, lies at an even one. Products of large
-weights go other ways (see `nn/linear.py`), or are copied by the library first.
+weights go other ways (see `nn/products.py`), or are copied by the library first.
 """
 
 from __future__ import annotations

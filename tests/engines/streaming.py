@@ -12,7 +12,7 @@ from mizuoto_runtime.conformance import Case, device_of, exact_size
 from mizuoto_runtime.engines.registry import BUILT_IN, Engines
 from mizuoto_runtime.errors import NotEnoughMemory
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.nn.linear import PackedLinear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
@@ -63,7 +63,7 @@ def check_streaming(library: ModelLibrary, find: Find, request: SpeakRequest, en
 def check_packed(library: ModelLibrary, find: Find, dtype: torch.dtype) -> None:
     """On a CPU itself weights of `dtype` take its order, if it is faster so; played devices' don't."""
     plain, played = Session(resolve(environment={}), library), simulated(library)
-    for session, expected in ((plain, dtype in linear.PACKED_DTYPES), (played, False)):
+    for session, expected in ((plain, dtype in products.PACKED_DTYPES), (played, False)):
         modules = [handle.module for handle in session.open(find(session)).handles]
         assert any(isinstance(part, PackedLinear) for module in modules for part in module.modules()) is expected
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from mizuoto_runtime.memory.handle import ModelHandle
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.nn.linear import BlockedLinear, Linear, PackedLinear, lay_out_in_blocks, pack
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
@@ -21,7 +21,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 
 @pytest.fixture(autouse=True)
 def small_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
 
 
 def layer(width: int, outputs: int, dtype: torch.dtype, *, bias: bool = False) -> Linear:
@@ -63,16 +63,16 @@ def test_only_projections_of_known_dtypes_are_laid_out(monkeypatch: pytest.Monke
         {"small": layer(8, 8, torch.float16), "wide": layer(8, 8, torch.bfloat16), "other": nn.Linear(8, 8)}
     )
     slow, fast = made, copy.deepcopy(made)
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset({torch.bfloat16}))
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset({torch.bfloat16}))
     lay_out_in_blocks(fast)
     assert [type(part) for part in fast.values()] == [Linear, BlockedLinear, nn.Linear]
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset())
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset())
     lay_out_in_blocks(slow)
     assert [type(part) for part in slow.values()] == [Linear, Linear, nn.Linear]
 
 
 def test_small_weights_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 4 + 1)
+    monkeypatch.setattr(products, "LEAST_BYTES", 64 * 96 * 4 + 1)
     projection = layer(64, 96, torch.float32)
     x = torch.ones(1, 64)
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
@@ -93,7 +93,7 @@ def test_blocks_stream() -> None:
 def test_without_one_dnn_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     projection = layer(64, 96, torch.float32)
     x = torch.ones(1, 64)
-    monkeypatch.setattr(linear, "FUSED_PRODUCT", None)
+    monkeypatch.setattr(products, "FUSED_PRODUCT", None)
     assert torch.equal(projection(x), functional.linear(x, projection.weight))
 
 
@@ -103,7 +103,7 @@ def test_without_one_dnn_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None
 def test_one_dnn_is_called_on_x86_alone(monkeypatch: pytest.MonkeyPatch, machine: str, wanted: bool) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    assert linear._has_onednn() is wanted
+    assert products._has_onednn() is wanted
 
 
 @pytest.mark.parametrize("gelu", [None, "none", "tanh"])
@@ -131,7 +131,7 @@ def test_blocks_take_any_number_of_dimensions() -> None:
     assert torch.equal(blocked(x), blocked(x.flatten(0, 1)).view(2, 3, 96))
 
 
-PACKED = sorted(linear.PACKED_DTYPES, key=str)
+PACKED = sorted(products.PACKED_DTYPES, key=str)
 
 
 @pytest.mark.parametrize("dtype", PACKED)
@@ -163,10 +163,10 @@ def test_a_packed_layer_can_be_copied(dtype: torch.dtype) -> None:
         assert not torch.equal(bias, module[0].bias)
 
 
-@pytest.mark.skipif(torch.bfloat16 not in linear.PACKED_DTYPES, reason="oneDNN multiplies no bfloat16 numbers here")
+@pytest.mark.skipif(torch.bfloat16 not in products.PACKED_DTYPES, reason="oneDNN multiplies no bfloat16 numbers here")
 def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 64 * 96 * 2)
-    monkeypatch.setattr(linear, "PACKED_DTYPES", frozenset({torch.float32, torch.bfloat16}))
+    monkeypatch.setattr(products, "LEAST_BYTES", 64 * 96 * 2)
+    monkeypatch.setattr(products, "PACKED_DTYPES", frozenset({torch.float32, torch.bfloat16}))
     large, small, tied = (layer(64, outputs, torch.bfloat16, bias=True) for outputs in (96, 95, 128))
     embedding = nn.Embedding(128, 64)
     embedding.weight = tied.weight
@@ -193,7 +193,7 @@ def test_what_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_weight_that_hangs_twice_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset(products.BLOCKS))
     tied, twice, free = (layer(64, 96, torch.bfloat16) for _ in range(3))
     module = nn.ModuleDict({"tied": tied, "twice": twice, "again": twice, "free": free})
     module.register_parameter("table", tied.weight)
@@ -202,7 +202,7 @@ def test_a_weight_that_hangs_twice_stays_where_it_is(monkeypatch: pytest.MonkeyP
 
 
 def test_a_layer_is_gone_before_the_next_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset(products.BLOCKS))
     gone: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
@@ -215,28 +215,28 @@ def test_a_layer_is_gone_before_the_next_is_copied(monkeypatch: pytest.MonkeyPat
 
 
 def test_where_it_gains_nothing_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "PACKED_DTYPES", frozenset({torch.float32}))
+    monkeypatch.setattr(products, "PACKED_DTYPES", frozenset({torch.float32}))
     module = nn.ModuleList([layer(64, 96, torch.bfloat16)])
     pack(module, many_rows=module)
     assert isinstance(module[0], Linear)
 
 
-@pytest.mark.skipif(linear.FUSED_PRODUCT is None, reason="this torch has no oneDNN")
+@pytest.mark.skipif(products.FUSED_PRODUCT is None, reason="this torch has no oneDNN")
 def test_mkl_gets_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    product, fused = linear.FUSED_PRODUCT, list[int]()
+    product, fused = products.FUSED_PRODUCT, list[int]()
 
     def noted(x: torch.Tensor, *more: object) -> torch.Tensor:
         fused.append(len(x))
         made: torch.Tensor = product(x, *more)
         return made
 
-    monkeypatch.setattr(linear, "FUSED_PRODUCT", noted)
-    projection, many, fewer = layer(64, 96, torch.float32), linear.MKL_ROWS, linear.MKL_ROWS - 1
+    monkeypatch.setattr(products, "FUSED_PRODUCT", noted)
+    projection, many, fewer = layer(64, 96, torch.float32), products.MKL_ROWS, products.MKL_ROWS - 1
     made = {}
     for fast in (False, True):
-        monkeypatch.setattr(linear, "FAST_MKL", fast)
-        made[fast] = [projection(torch.ones(rows, 64)) for rows in (many, fewer, linear.FEW_ROWS)]
-    assert fused == [many, fewer, linear.FEW_ROWS, fewer]
+        monkeypatch.setattr(products, "FAST_MKL", fast)
+        made[fast] = [projection(torch.ones(rows, 64)) for rows in (many, fewer, products.FEW_ROWS)]
+    assert fused == [many, fewer, products.FEW_ROWS, fewer]
     torch.testing.assert_close(made[True], made[False], atol=1e-5, rtol=0)
     projection.gelu = "tanh"
     projection(torch.ones(many, 64))
@@ -247,13 +247,13 @@ def test_on_a_cpu_a_bag_is_used_where_nothing_is_faster(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
     for fast, expected in ((True, {torch.bfloat16}), (False, {torch.bfloat16, torch.float32})):
-        monkeypatch.setattr(linear, "FAST_MKL", fast)
-        assert linear._blocked_dtypes() == expected
+        monkeypatch.setattr(products, "FAST_MKL", fast)
+        assert products._blocked_dtypes() == expected
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
-    monkeypatch.setattr(linear, "FUSED_DTYPES", (torch.float32, torch.bfloat16))
-    assert linear._blocked_dtypes() == {torch.float32}
+    monkeypatch.setattr(products, "FUSED_DTYPES", (torch.float32, torch.bfloat16))
+    assert products._blocked_dtypes() == {torch.float32}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert linear._blocked_dtypes() == frozenset()
+    assert products._blocked_dtypes() == frozenset()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 9, 400])

@@ -17,7 +17,7 @@ from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory import units
 from mizuoto_runtime.memory.phase import Callbacks
 from mizuoto_runtime.memory.plan import UnitCost
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Progress
@@ -66,7 +66,7 @@ def test_they_are_while_editing_and_unguided(library: ModelLibrary, name: str) -
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
 def test_they_are_in_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     write_vocoder(tmp_path / "f5tts" / "vocos")
     write_model(tmp_path / "f5tts" / "v1", "v1", dtype=kind)
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
@@ -76,17 +76,17 @@ def test_they_are_in_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check_packed(library, finder("v1"), kind)
 
 
-@pytest.mark.skipif(not linear.PACKED_DTYPES, reason="this CPU or torch doesn't pack")
+@pytest.mark.skipif(not products.PACKED_DTYPES, reason="this CPU or torch doesn't pack")
 def test_as_much_streams_where_the_plain_run_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_vocoder(tmp_path / "f5tts" / "vocos")
-    write_model(tmp_path / "f5tts" / "v1", "v1", dtype=next(iter(linear.PACKED_DTYPES)))
+    write_model(tmp_path / "f5tts" / "v1", "v1", dtype=next(iter(products.PACKED_DTYPES)))
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v1")(Session(settings, library))
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 1)
     monkeypatch.setattr(units, "MIN_STREAMED_BYTES", 1)
     budgets = []
     for least_bytes in (0, 1 << 30):
-        monkeypatch.setattr(linear, "LEAST_BYTES", least_bytes)
+        monkeypatch.setattr(products, "LEAST_BYTES", least_bytes)
         budgets.append([result.budget_bytes for result in conform(settings, library, files, request(2))])
     assert budgets[0] == budgets[1]
 

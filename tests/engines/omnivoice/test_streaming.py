@@ -11,7 +11,7 @@ from mizuoto_runtime.engines.omnivoice import speech
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory.handle import ModelHandle
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Callbacks, Progress
@@ -55,7 +55,7 @@ def test_they_are_in_chunks_too(library: ModelLibrary) -> None:
 def test_they_are_with_packed_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guidance: float, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "omnivoice" / STREAMED, STREAMED, dtype=dtype)
     library = ModelLibrary([tmp_path])
     check_streaming(library, find, request(cloned=False, guidance_scale=guidance))

@@ -17,7 +17,7 @@ from mizuoto_runtime.engines.qwen3tts.speech import Codes
 from mizuoto_runtime.engines.qwen3tts.text import TAIL_IDS
 from mizuoto_runtime.engines.qwen3tts.weights import Modules, load_modules
 from mizuoto_runtime.lm.cache import CacheKind
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.nn.linear import lay_out_in_blocks
 from mizuoto_runtime.seeds import generator
 from mizuoto_runtime.session import Session, SpeakRequest
@@ -83,7 +83,7 @@ def test_the_codes_are_upstreams_with_weights_in_blocks(
     root: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """As a CPU's large layers compute, here the small ones too."""
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     rows = recorded(number)
     loaded = load_modules(root / "qwen3tts" / rows[0].model)
     lay_out_in_blocks(loaded.talker.code_predictor)

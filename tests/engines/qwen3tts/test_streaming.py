@@ -19,7 +19,7 @@ from mizuoto_runtime.memory.device import DeviceService
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.memory.host import StandaloneHost
 from mizuoto_runtime.memory.phase import PhaseContext
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.nn.linear import BlockedLinear
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
@@ -61,8 +61,8 @@ def test_the_samples_are_the_same_whatever_streams(library: ModelLibrary, name: 
 
 def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The official dtype, with the code predictor's weights in blocks, as large ones lie on a CPU."""
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset(products.BLOCKS))
     write_checkpoint(tmp_path / "qwen3tts" / PRESET, PRESET, dtype=torch.bfloat16)
     library = ModelLibrary([tmp_path])
     session = Session(resolve(environment={}), library)
@@ -75,7 +75,7 @@ def test_the_samples_are_the_same_in_bfloat16(tmp_path: Path, monkeypatch: pytes
 def test_weights_for_a_graphics_card_stay_as_they_are_stored(
     library: ModelLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     files = finder(PRESET)(Session(resolve(environment={}), library))
     model = load(files, Loader(SPEC, files.ref, DeviceService(), "cuda:0"))
     assert not any(isinstance(part, BlockedLinear) for part in model.talker.module.modules())

@@ -12,7 +12,7 @@ from mizuoto_runtime.conformance import conform
 from mizuoto_runtime.errors import Cancelled
 from mizuoto_runtime.library import ModelFiles, ModelLibrary
 from mizuoto_runtime.memory import units
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import products
 from mizuoto_runtime.session import Session, SpeakRequest
 from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Callbacks, Progress
@@ -62,7 +62,7 @@ def test_they_are_when_the_prompt_is_gone_back_to(library: ModelLibrary, name: s
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_they_are_in_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 0)
+    monkeypatch.setattr(products, "LEAST_BYTES", 0)
     write_checkpoint(tmp_path / "voxcpm" / "v2", "v2", dtype=dtype)
     settings, library = resolve(environment={}), ModelLibrary([tmp_path])
     files = finder("v2")(Session(settings, library))

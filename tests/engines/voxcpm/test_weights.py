@@ -20,7 +20,7 @@ from mizuoto_runtime.engines.voxcpm.weights import PICKLE, SAFETENSORS, load_mod
 from mizuoto_runtime.errors import ModelFileError, ModelNotFound
 from mizuoto_runtime.loader import Loader
 from mizuoto_runtime.memory.device import DeviceService
-from mizuoto_runtime.nn import linear
+from mizuoto_runtime.nn import linear, products
 from mizuoto_runtime.types import ModelRef
 from mizuoto_runtime.weights.alignment import ALIGNMENT_BYTES
 from mizuoto_runtime.weights.pages import give_back_pages
@@ -82,8 +82,8 @@ def test_the_description_says_in_which_dtype(tmp_path: Path) -> None:
 
 
 def test_language_models_may_be_laid_out_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "LEAST_BYTES", 1)
-    monkeypatch.setattr(linear, "BLOCKED_DTYPES", frozenset(linear.BLOCKS))
+    monkeypatch.setattr(products, "LEAST_BYTES", 1)
+    monkeypatch.setattr(products, "BLOCKED_DTYPES", frozenset(products.BLOCKS))
     model = loaded(folder, torch.bfloat16, blocks=True)
     layers = [*model.base_lm.layers, *model.residual_lm.layers]
     blocked = [part for layer in layers for part in layer.modules() if isinstance(part, linear.BlockedLinear)]
