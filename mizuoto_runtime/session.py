@@ -16,6 +16,7 @@ from .engines.ports import artifacts, check_finite, port_values, reports_of
 from .engines.registry import BUILT_IN, Engines
 from .engines.spec import EngineSpec, Phase
 from .errors import NotEnoughMemory
+from .idle import Watch
 from .library import ModelFiles, ModelLibrary, roots_from
 from .loader import LoadedModel, Loader
 from .memory.calibration import Calibration
@@ -35,6 +36,9 @@ from .types import Artifact, Audio, Callbacks, ModelRef, Output, PhaseReport
 
 LOG = logging.getLogger(__name__)
 DEFAULT_CACHE = "~/.mizuoto/cache"
+MINUTE_S = 60.0
+ASK_AGAIN_S = 30.0
+"""While the application is at work, or a model is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +77,13 @@ class Session:
             lambda: self.settings.text("compute.dtype"),
         )
         self._jobs = JobSlots()
+        self._idle = Watch(self._let_idle_go)
 
     def apply(self, settings: Settings) -> None:
         """Go on with other settings, from the next phase on; those that are read at the start don't change."""
         self.settings = settings
         self._policies = _policies(settings)
+        self._watch()
 
     def unload(self, ref: ModelRef) -> None:
         """Let go of a loaded model. ModelBusy while a phase uses it, ModelNotLoaded if it isn't loaded."""
@@ -112,10 +118,8 @@ class Session:
 
     def unload_idle(self) -> int:
         """Let go of models that nobody has used for `compute.unload_after_minutes`, 0 for ever; returns how many."""
-        minutes = self.settings.integer("compute.unload_after_minutes")
-        if not minutes:
-            return 0
-        return self.models.drop_idle(time.monotonic() - 60 * minutes)
+        longest_s = self._longest_idle_s()
+        return self.models.drop_idle(time.monotonic() - longest_s) if longest_s else 0
 
     def relieve_ram(self) -> int:
         """If RAM is short of its reserve, idle host copies go, then idle models (H5); returns the bytes let go of."""
@@ -193,6 +197,7 @@ class Session:
             raise NotEnoughMemory(f"{phase.label}: {error}; shorten the text, or free memory of the device") from error
         finally:
             ctx.close()
+            self._watch()
         return artifacts(spec, phase, result, (*reports_of(inputs), report))
 
     def speak(self, files: ModelFiles, request: SpeakRequest, callbacks: Callbacks | None = None) -> Output:
@@ -206,6 +211,28 @@ class Session:
             options = step.options(request.options)
             made[step.phase.id] = self.run_phase(files, step.phase.id, inputs, options, request.seed, callbacks)
         return finished(next(item for item in made[steps[-1].phase.id] if isinstance(item.value, Audio)))
+
+    def _longest_idle_s(self) -> float:
+        return self.settings.integer("compute.unload_after_minutes") * MINUTE_S
+
+    def _watch(self) -> None:
+        """Where it serves, models that nobody uses go when it is time, whether or not another run comes."""
+        if self.manager.host.serves and (longest_s := self._longest_idle_s()):
+            self._idle.within(longest_s)
+
+    def _let_idle_go(self) -> float | None:
+        """Let go of what is due; returns after how many seconds to ask again, if there is anything to ask for."""
+        if not self.manager.host.rests():
+            return ASK_AGAIN_S
+        if self.unload_idle():
+            self.manager.empty_cache()
+            self.manager.host.let_go()
+        last_used_s = [model.last_used_s for model in self.models]
+        longest_s = self._longest_idle_s()
+        if not last_used_s or not longest_s:
+            return None
+        left_s = min(last_used_s) + longest_s - time.monotonic()
+        return left_s if left_s > 0 else ASK_AGAIN_S
 
     @contextmanager
     def _job(self, ctx: PhaseContext) -> Iterator[None]:

@@ -208,7 +208,7 @@ SETTINGS = (
         default=20,
         low=0,
         high=1 << 20,
-        help="a server, ComfyUI too, lets go of a model that is idle for longer when the next run starts; 0: never",
+        help="a server, ComfyUI too, lets go of a model that is idle for longer, once nothing runs; 0: never",
     ),
     Setting(
         name="compute.gpu_jobs",

@@ -47,7 +47,8 @@ HandleAdapter = type("HandleAdapter", (Core, comfy.model_patcher.ModelPatcher), 
 class ComfyHost(StandaloneHost):
     """ComfyUI as the runtime sees it. `device`: the one to use instead of ComfyUI's own, empty for none.
 
-    gave_way: called when ComfyUI has taken weights off the device; it must neither wait nor call ComfyUI back.
+    gave_way: called when weights have left, since ComfyUI wants the room or nobody used them; it must neither wait nor
+    call ComfyUI back.
 
     On a device that ComfyUI manages, each handle is an entry of ComfyUI's list of loaded models, and what is free there
     and what stays free is what ComfyUI says. On a CPU, simulated or not, it manages nothing.
@@ -142,6 +143,13 @@ class ComfyHost(StandaloneHost):
     def is_out_of_memory(self, error: BaseException) -> bool:
         comfys = mm.is_oom(error) if hasattr(mm, "is_oom") else _is_comfys_oom(error)
         return comfys or is_out_of_memory(error)
+
+    def rests(self) -> bool:
+        queue = getattr(server(), "prompt_queue", None)
+        return queue is None or not queue.currently_running
+
+    def let_go(self) -> None:
+        self._gave_way()
 
     def _settle_pins(self) -> None:
         if self._pins is not None:

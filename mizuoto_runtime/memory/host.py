@@ -27,7 +27,8 @@ class Tenant(Protocol):
 
 
 class Host(Protocol):
-    """What the runtime asks of the application around it. Called on the thread that runs the request.
+    """What the runtime asks of the application around it. Called on the thread that runs the request, if nothing else
+    is said.
 
     serves: it runs on, so models that nobody uses are let go of after a while.
     """
@@ -80,6 +81,12 @@ class Host(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` is a failed allocation."""
 
+    def rests(self) -> bool:
+        """Whether it runs nothing now, so that what is idle may be let go of. Called by any thread."""
+
+    def let_go(self) -> None:
+        """Idle models were let go of, because nobody used them for long. Called by any thread."""
+
 
 class StandaloneHost:
     """No application around the runtime: the device is its own, and the driver is asked."""
@@ -127,3 +134,9 @@ class StandaloneHost:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return is_out_of_memory(error)
+
+    def rests(self) -> bool:
+        return True
+
+    def let_go(self) -> None:
+        """Nobody else counts what is held."""

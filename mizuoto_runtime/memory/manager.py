@@ -186,6 +186,11 @@ class ModelManager:
                 self.room.unload_idle(device, ())
                 self.room.empty_cache(device)
 
+    def empty_cache(self) -> None:
+        """Idle models were let go of: what torch's allocator keeps of them is free for everybody."""
+        with self._placing:
+            self.room.empty_cache(self.device)
+
     def drop_host_copies(self, short_bytes: int) -> int:
         """RAM is short: idle whole handles keep no copy there, least recently used first (H5). Returns the bytes."""
         pinned = self._policy().pinned_models
