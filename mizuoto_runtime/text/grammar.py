@@ -1,7 +1,7 @@
 """Numbers, dates, units and signs spelled out by the grammars of wetext, an optional package.
 
-A text on which the Chinese grammar fails stays as it is. Where the English one fails, each word is normalised for
-itself, and one on which it fails stays as it is.
+A text on which the Chinese grammar fails stays as it is. Where the English one fails, runs of spaces become one; where
+it fails still, each word is normalised for itself, and one on which it fails stays as it is.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ def spell_chinese(text: str, **rules: bool) -> str:
 
 
 def spell_english(text: str) -> str:
-    """Runs of spaces become one. MissingDependency says what to install."""
+    """MissingDependency says what to install."""
     grammar = optional("wetext").Normalizer(lang="en", operator="tn")
-    text = _SPACES.sub(" ", text).strip(" ")
+    spaced = _SPACES.sub(" ", text).strip(" ")
+    for whole in (text, spaced):
+        if (spelled := _spelled(grammar, whole)) is not None:
+            return spelled
+    words = ((word, _spelled(grammar, word)) for word in spaced.split(" "))
+    return " ".join(word if spelled is None else spelled for word, spelled in words)
+
+
+def _spelled(grammar: Any, text: str) -> str | None:
+    """None where the grammar fails."""
     try:
         return str(grammar.normalize(text))
     except AssertionError:
-        return " ".join(_word(grammar, word) for word in text.split(" "))
-
-
-def _word(grammar: Any, word: str) -> str:
-    try:
-        return str(grammar.normalize(word))
-    except AssertionError:
-        return word
+        return None
 
 
 def optional(package: str) -> Any:

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from torch import Tensor
+from torchaudio import functional
 from torchaudio.transforms import Resample
 
 from mizuoto_runtime.audio import resample
@@ -27,6 +28,14 @@ def test_it_is_torchaudios_sample_for_sample(rate_hz: int, length: int) -> None:
     samples = noise(2, length)
     for target_hz in (24_000, 16_000):
         assert torch.equal(resample_hann(samples, rate_hz, target_hz), Resample(rate_hz, target_hz)(samples))
+
+
+@pytest.mark.parametrize("rate_hz", [*RATES_HZ, 12_345])
+def test_it_is_its_functions_too_whose_filter_is_less_exact(rate_hz: int) -> None:
+    samples = noise(2, 3_000)
+    for target_hz in (22_050, 24_000, 16_000, 44_100):
+        expected = functional.resample(samples, rate_hz, target_hz)
+        assert (resample_hann(samples, rate_hz, target_hz, precise=False) - expected).abs().max() < 2e-6
 
 
 @pytest.mark.parametrize("rate_hz", [8_001, 11_026])

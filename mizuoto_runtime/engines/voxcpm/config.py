@@ -75,6 +75,11 @@ class VoxCpmConfig:
         return self.condition_tokens + 1 + 2 * self.patch
 
     @property
+    def cut_hop(self) -> int:
+        """Samples that are cut off for each latent frame of context; the first architecture counts the encoder's."""
+        return self.vae.output_hop if self.second else self.vae.input_hop
+
+    @property
     def context_patches(self) -> int:
         """At most so many of a prompt's last patches are decoded before what is generated."""
         return 3 if self.second else 2

@@ -6,6 +6,7 @@ Those are optional: wetext (Chinese and English grammars), inflect (digits that 
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from ...text.grammar import optional, spell_chinese, spell_english
 
@@ -27,7 +28,6 @@ _FORMULA = re.compile(r"[\d$%^*_+≥≤≠×÷?=]")
 _MINUS = re.compile(r"(?<=[a-zA-Z0-9])-(?=\d)")
 _SPOKEN = str.maketrans({"²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "<": "小于"})
 _BRACKETS = str.maketrans({"（": " ", "）": " ", "【": " ", "】": " ", "`": ""})
-_NUMBER = re.compile(r"\d+")
 
 
 def normalise(text: str) -> str:
@@ -73,5 +73,7 @@ def _is_sign(char: str) -> bool:
 
 
 def _english(text: str) -> str:
+    """Upstream spells out whatever Python calls a digit: raised and circled ones become "zero"."""
     numbers = optional("inflect").engine()
-    return _NUMBER.sub(lambda found: str(numbers.number_to_words(found[0])), spell_english(text))
+    runs = ((digits, "".join(run)) for digits, run in groupby(spell_english(text), str.isdigit))
+    return "".join(str(numbers.number_to_words(run)) if digits else run for digits, run in runs)

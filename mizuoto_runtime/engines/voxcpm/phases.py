@@ -191,5 +191,5 @@ def decode(ctx: PhaseContext, model: VoxCpmModel, *, latents: Latents) -> Audio:
         ),
     )
     ctx.progress(1, 1)
-    cut = latents.cut_patches * config.patch * config.vae.output_hop
+    cut = latents.cut_patches * config.patch * config.cut_hop
     return Audio(samples[cut:].reshape(1, -1), config.vae.output_rate_hz)

@@ -34,6 +34,6 @@ def prepare_recording(samples: Tensor, rate_hz: int, config: VoxCpmConfig, *, be
     if config.second:
         resampled = resample_soxr(mono, rate_hz, target_hz)
     else:
-        resampled = resample_hann(mono[None], rate_hz, target_hz)[0]
+        resampled = resample_hann(mono[None], rate_hz, target_hz, precise=False)[0]
     missing = -len(resampled) % (config.patch * config.vae.input_hop)
     return Recording(functional.pad(resampled, (missing, 0) if before else (0, missing)), notes)

@@ -21,7 +21,8 @@ from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Callbacks, Output, Progress
 from tests.engines.damage import WRONG, damage
 from tests.engines.voxcpm.conftest import audio
-from tests.golden.voxcpm.checkpoint import write_checkpoint
+from tests.golden.voxcpm.cases import CONFIGS
+from tests.golden.voxcpm.checkpoint import models, write_checkpoint
 
 SOUND = {"length": 600, "seed": 51, "rate_hz": 16_000}
 TEXT = "It was late; the moon was up."
@@ -37,6 +38,19 @@ def speak(session: Session, model: str = "v2", text: str = TEXT, *, seed: int = 
 
 def patches(output: Output, samples: int = 48) -> float:
     return output.audio.samples.shape[1] / samples
+
+
+def test_the_first_architecture_cuts_its_context_by_the_encoders_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two patches, as upstream, though its decoder makes more of them."""
+    described = models()
+    described["v0.5"]["shapes"]["audio_vae.decoder.model.3.block.1.weight_v"][2] = 2 * 3
+    monkeypatch.setitem(CONFIGS["v0.5"]["audio_vae_config"], "decoder_rates", [5, 3])
+    write_checkpoint(tmp_path / "voxcpm" / "v0.5", "v0.5", described=described)
+    session = Session(resolve(environment={}), ModelLibrary([tmp_path]))
+    made = speak(session, "v0.5", prompt=audio(**SOUND), prompt_text="It", min_len=6)
+    assert made.audio.samples.shape == (1, (2 + 6) * 2 * 15 - 2 * 2 * 10)
 
 
 def test_a_request_is_repeatable_and_another_seed_differs(session: Session) -> None:

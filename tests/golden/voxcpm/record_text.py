@@ -35,6 +35,10 @@ TEXTS = (
     "an unknown ☃ sign, 7 times",
     "你好😀世界 ",
     "2.0.3 is a version.",
+    "x² and ① of 12² apples",
+    "At home, 😀 20% are left",
+    "world,  5 kg of it",
+    "😀 begins, and ends ٣ 😀",
 )
 
 
