@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +60,7 @@ def _unpickled(path: Path, wrappings: Iterable[str]) -> Stored:
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # the library raises plain ones
-        reason = str(error).partition("\n")[0]
+        reason = _reason(error)
         raise ModelFileError(f"{path}: damaged, or not a file of weights ({reason}); download it again") from error
     if isinstance(content, Mapping):
         content = next((content[key] for key in wrappings if isinstance(content.get(key), Mapping)), content)
@@ -70,6 +71,13 @@ def _unpickled(path: Path, wrappings: Iterable[str]) -> Stored:
         what = f"{listed(strange)} are no plain tensors" if strange else "weights lie in one place"
         raise ModelFileError(f"{path}: {what}; download the file again, it is damaged or another model's")
     return Stored(path, {name: tuple(tensor.shape) for name, tensor in content.items()}, content.__getitem__)
+
+
+def _reason(error: Exception) -> str:
+    """Why a file doesn't open. What torch says of other things than tensors ends in advice to run them."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds other things than tensors, which aren't run"
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _is_plain(value: object) -> bool:
