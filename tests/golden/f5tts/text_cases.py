@@ -94,6 +94,7 @@ RECORDINGS: list[dict[str, Any]] = [
 """Of 16 bits, unless they say more."""
 
 LONG = "The quick brown fox jumps over the lazy dog, again and again; then it rests: done! Is it? Yes. " * 2
+CHINESE = "这是一个很长的句子它没有任何标点符号但是一直说下去说到大家都不想听了为止"
 SPEECHES: list[dict[str, Any]] = [
     {"recording": 0, "reference_text": "Some call me nature.", "text": "Hello there, general."},
     {"recording": 0, "reference_text": "Hi", "text": "Short."},
@@ -108,6 +109,8 @@ SPEECHES: list[dict[str, Any]] = [
     {"recording": 9, "reference_text": "Quiet, and three channels", "text": LONG, "cross_fade_duration": 0.037},
     {"recording": 2, "reference_text": "a. b", "text": LONG, "cross_fade_duration": 2.5, "fix_duration": 9.0},
     {"recording": 10, "reference_text": "A rather long text for so little sound.", "text": "Yes. And no, not at all."},
+    {"recording": 0, "reference_text": "你好。", "text": f"{CHINESE}。\n", "fix_duration": 9.0},
+    {"recording": 0, "reference_text": "你好。", "text": f"{CHINESE}。{CHINESE}！ \n\n"},
 ]
 
 LEVEL = 0.25
