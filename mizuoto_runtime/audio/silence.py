@@ -1,4 +1,4 @@
-"""Where a recording is silent: 16-bit samples, in whole milliseconds.
+"""Where a recording is silent: whole numbers as samples, in whole milliseconds.
 
 The arithmetic is that of pydub 0.25.1 (`silence.py`, `audio_segment.py`) and of Python's audioop. A loudness is a root
 mean square over all channels.
@@ -21,10 +21,14 @@ _BLOCK_FRAMES = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Pcm:
-    """samples: int16 (frames, channels)."""
+    """samples: int16 or int32 (frames, channels), over the whole range of their type."""
 
-    samples: NDArray[np.int16]
+    samples: NDArray[np.int16 | np.int32]
     rate_hz: int
+
+    @property
+    def full_scale(self) -> int:
+        return 1 << (8 * self.samples.itemsize - 1)
 
     @property
     def length_ms(self) -> int:
@@ -48,7 +52,7 @@ class Pcm:
 def quiet_start_ms(recording: Pcm, threshold_db: float) -> int:
     """How long it is quieter than `threshold_db` at the beginning, looked at STEP_MS by STEP_MS."""
     starts_ms = np.arange(0, recording.length_ms, STEP_MS)
-    loud = _loudness(recording, starts_ms, STEP_MS) >= _amplitude(threshold_db)
+    loud = _loudness(recording, starts_ms, STEP_MS) >= _amplitude(recording, threshold_db)
     return int(starts_ms[loud.argmax()]) if loud.any() else recording.length_ms
 
 
@@ -86,7 +90,7 @@ def _silent_ranges(recording: Pcm, least_ms: int, threshold_db: float) -> list[t
     starts_ms = np.arange(0, last_ms + 1, STEP_MS)
     if last_ms % STEP_MS:
         starts_ms = np.append(starts_ms, last_ms)
-    silent_ms = starts_ms[_loudness(recording, starts_ms, least_ms) <= _amplitude(threshold_db)]
+    silent_ms = starts_ms[_loudness(recording, starts_ms, least_ms) <= _amplitude(recording, threshold_db)]
     if not len(silent_ms):
         return []
     gaps = np.diff(silent_ms)
@@ -94,8 +98,8 @@ def _silent_ranges(recording: Pcm, least_ms: int, threshold_db: float) -> list[t
     return [(int(run[0]), int(run[-1]) + least_ms) for run in np.split(silent_ms, breaks)]
 
 
-def _amplitude(level_db: float) -> float:
-    return float(10.0 ** (level_db / 20.0) * FULL_SCALE)
+def _amplitude(recording: Pcm, level_db: float) -> float:
+    return float(10.0 ** (level_db / 20.0) * recording.full_scale)
 
 
 def _loudness(recording: Pcm, starts_ms: NDArray[np.int64], length_ms: int) -> NDArray[np.int64]:
@@ -109,15 +113,16 @@ def _loudness(recording: Pcm, starts_ms: NDArray[np.int64], length_ms: int) -> N
     return loudness
 
 
-def _energy_before(samples: NDArray[np.int16], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each of the rising `positions`: the sum of the squares of all frames before it."""
-    energy = np.zeros(len(positions), dtype=np.int64)
-    total = 0
+def _energy_before(samples: NDArray[np.int16 | np.int32], positions: NDArray[np.int64]) -> NDArray[np.number]:
+    """For each of the rising `positions`: the sum of the squares of all frames before it, exact for int16."""
+    dtype = np.int64 if samples.dtype == np.int16 else np.float64
+    energy = np.zeros(len(positions), dtype=dtype)
+    total = dtype(0)
     for start in range(0, len(samples), _BLOCK_FRAMES):
-        block = samples[start : start + _BLOCK_FRAMES].astype(np.int64)
-        running = np.concatenate(([0], np.square(block).sum(axis=1).cumsum())) + total
+        block = samples[start : start + _BLOCK_FRAMES].astype(dtype)
+        running = np.concatenate(([dtype(0)], np.square(block).sum(axis=1).cumsum())) + total
         first, last = np.searchsorted(positions, (start, start + _BLOCK_FRAMES))
         energy[first:last] = running[np.minimum(positions[first:last] - start, len(block))]
-        total = int(running[-1])
+        total = running[-1]
         energy[last:] = total
     return energy

@@ -74,10 +74,10 @@ def _unpickled(path: Path, wrappings: Iterable[str]) -> Stored:
 
 
 def _reason(error: Exception) -> str:
-    """Not torch's words on what it refuses to load: they advise to run whatever the file holds."""
+    """Why a file doesn't open. What torch says of other things than tensors ends in advice to run them."""
     if isinstance(error, pickle.UnpicklingError):
-        return "it isn't made of tensors alone"
-    return str(error).partition("\n")[0]
+        return "it holds other things than tensors, which aren't run"
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _is_plain(value: object) -> bool:

@@ -79,8 +79,8 @@ def views(tensor: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (Hostile(), "not a file of weights"),
-        ({"a": Hostile()}, "not a file of weights"),
+        (Hostile(), r"not a file of weights \(it holds other things than tensors, which aren't run\); download"),
+        ({"a": Hostile()}, r"not a file of weights \(it holds other things than tensors, which aren't run\); download"),
         (Misused(1), "not a file of weights"),
         ({"a": Misused(None, 1, 2, 3, 4, 5)}, "not a file of weights"),
         ([torch.ones(1)], "holds no weights by name"),
@@ -102,6 +102,13 @@ def test_what_holds_more_than_plain_tensors_is_refused(
     assert "must not run" not in capsys.readouterr().out
     said = str(raised.value)
     assert "weights_only" not in said and "\n" not in said, "torch advises to run what the file holds"
+
+
+def test_an_error_without_words_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    path.write_bytes(b"")
+    with pytest.raises(ModelFileError, match=r"not a file of weights \(EOFError\)"), opened(path):
+        pass
 
 
 @pytest.mark.parametrize("kept", [0, 9, 1 << 20])

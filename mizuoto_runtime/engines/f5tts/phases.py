@@ -101,8 +101,8 @@ def sample(
 ) -> Mel:
     """The text in the voice of the reference, piece by piece. how: the parameters of `Sampling`."""
     sound = voice.sound
-    chunks = [chunk for chunk in chunk_text(text, max_chars(voice.text, sound.seconds, speed)) if chunk]
-    if not chunks:
+    chunks = chunk_text(text, max_chars(voice.text, sound.seconds, speed))
+    if not any(chunks):
         raise InputError("there is nothing to say in the text; write words")
     before = space_reference_text(voice.text)
     frames = plan_frames(
@@ -113,7 +113,7 @@ def sample(
         fix_duration=fix_duration,
         cross_fade_seconds=cross_fade_duration,
     )
-    if min(frames) <= sound.frames:
+    if min(count for count, chunk in zip(frames, chunks, strict=True) if chunk) <= sound.frames:
         ctx.warn(_too_short(sound, fix_duration))
     mel = _mel(model, sound.samples, "reference")
     sampler = _Sampler(ctx, model, _sampling(how), len(chunks))

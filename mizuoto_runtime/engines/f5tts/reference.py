@@ -1,6 +1,6 @@
 """A recording, of any rate, channels and length → the voice that speech is to follow, or what is to be edited.
 
-The rules are those of f5-tts 1.1.22 (`preprocess_ref_audio_text`, `infer_batch_process`). They work on 16-bit samples;
+The rules are those of f5-tts 1.1.22 (`preprocess_ref_audio_text`, `infer_batch_process`). They work on whole numbers;
 see `silence.to_pcm` for how other samples become such.
 """
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ...audio.recording import first_audible, recording_batch, short_notes
 from ...audio.resample import resample_hann
-from ...audio.silence import FULL_SCALE
 from ...errors import InputError
 from .silence import EDGE_DB, prepared, tail_frames, to_pcm
 
@@ -55,7 +54,7 @@ def prepare_reference(samples: Tensor, rate_hz: int) -> Reference:
             f"the reference is silent: nothing in it is louder than {EDGE_DB:g} dB of full scale; "
             "choose a recording in which somebody speaks, or raise its volume"
         )
-    kept = torch.from_numpy(np.ascontiguousarray(pcm.samples.T)).float() / FULL_SCALE
+    kept = torch.from_numpy(np.ascontiguousarray(pcm.samples.T)).float() / pcm.full_scale
     used_seconds = (len(pcm.samples) - tail_frames(pcm.rate_hz)) / pcm.rate_hz
     notes += _notes(channels.shape[1] / rate_hz, used_seconds, whole)
     return _leveled(kept, pcm.rate_hz, notes)

@@ -1,4 +1,4 @@
-"""What is kept of a recording, by where it is silent: 16-bit samples, in whole milliseconds.
+"""What is kept of a recording, by where it is silent: samples of 16 or 32 bits, in whole milliseconds.
 
 The arithmetic is that of pydub 0.25.1 (`silence.py`, `audio_segment.py`) and of Python's audioop, with the settings
 of `preprocess_ref_audio_text` in f5-tts 1.1.22.
@@ -26,11 +26,14 @@ ENOUGH_MS, LONGEST_MS = 6_000, 12_000
 def to_pcm(samples: NDArray[np.float32], rate_hz: int) -> Pcm:
     """samples: (channels, frames), full scale 1; beyond it they are clipped.
 
-    As libsndfile writes them to a 16-bit file: rounded to 32 bits, of which the upper 16 stay. Samples that came from
-    16 bits are those again.
+    Samples that came from 24 bits become 32 of them as pydub widens them: with ones behind a negative number. Others as
+    libsndfile writes them to a 16-bit file: rounded to 32 bits, of which the upper 16 stay; those that came from 16
+    bits are the same again.
     """
-    wide = np.clip(np.rint(samples.T.astype(np.float64) * 2.0**31), -(2.0**31), 2.0**31 - 1)
-    return Pcm((wide.astype(np.int64) >> 16).astype(np.int16), rate_hz)
+    wide = np.clip(np.rint(samples.T.astype(np.float64) * 2.0**31), -(2.0**31), 2.0**31 - 1).astype(np.int64)
+    if (wide & 0xFFFF).any() and not (wide & 0xFF).any():
+        return Pcm((wide | np.where(wide < 0, 0xFF, 0)).astype(np.int32), rate_hz)
+    return Pcm((wide >> 16).astype(np.int16), rate_hz)
 
 
 def prepared(recording: Pcm) -> tuple[Pcm, bool]:
@@ -87,7 +90,7 @@ def _converted_frames(frames: int, rate_hz: int, target_hz: int) -> int:
     return (frames - 1) * target_hz // rate_hz + 1 if frames else 0
 
 
-def _at_rate(recording: Pcm, target_hz: int) -> NDArray[np.int16]:
+def _at_rate(recording: Pcm, target_hz: int) -> NDArray[np.int16 | np.int32]:
     """The samples at a rate that isn't lower, as audioop's `ratecv` interpolates them: linearly, in 32 bits."""
     if recording.rate_hz == target_hz or not len(recording.samples):
         return recording.samples
@@ -96,6 +99,8 @@ def _at_rate(recording: Pcm, target_hz: int) -> NDArray[np.int16]:
     positions = np.arange(_converted_frames(len(recording.samples), step, per_frame), dtype=np.int64) * step
     later = -(-positions // per_frame)
     back = (later * per_frame - positions)[:, None].astype(np.float64)
-    wide = recording.samples.astype(np.float64) * 65_536
+    samples = recording.samples
+    scale = (1 << 31) // recording.full_scale
+    wide = samples.astype(np.float64) * scale
     mixed = (wide[np.maximum(later - 1, 0)] * back + wide[later] * (per_frame - back)) / per_frame
-    return (np.trunc(mixed).astype(np.int64) >> 16).astype(np.int16)
+    return (np.trunc(mixed).astype(np.int64) // scale).astype(samples.dtype)

@@ -178,7 +178,8 @@ def _missing(package: str) -> MissingDependency:
 def chunk_text(text: str, max_chars: int) -> list[str]:
     """Cut `text` at the ends of clauses into chunks of at most `max_chars` bytes of UTF-8; longer clauses stay whole.
 
-    Without the spaces around them. A chunk is blank only if all of the text is.
+    Without the spaces around them. The last one is empty if the text ends in spaces after a full-width sign, and they
+    don't fit: upstream makes two frames of sound for it.
     """
     chunks: list[str] = []
     chunk = ""

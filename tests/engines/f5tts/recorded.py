@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mizuoto_runtime.engines.f5tts.reference import Reference, prepare_reference
 from tests.golden.f5tts import text_cases
-from tests.golden.f5tts.sounds import noise, recording
+from tests.golden.f5tts.sounds import noise, recording, widened
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "golden" / "f5tts" / "text.json").read_text(encoding="utf-8")
@@ -25,7 +25,9 @@ def sound(number: int) -> tuple[Tensor, int]:
     """The recording of that number, float32 (channels, length), and its rate."""
     case = text_cases.RECORDINGS[number]
     samples = recording(case["stretches"], case["rate_hz"], case.get("channels", 1), number)
-    return torch.from_numpy(np.ascontiguousarray(samples.T)).float() / 32_768, case["rate_hz"]
+    wide = widened(samples, number) if "bits" in case else samples
+    full_scale = 1 << (case.get("bits", 16) - 1)
+    return torch.from_numpy(np.ascontiguousarray(wide.T)).float() / full_scale, case["rate_hz"]
 
 
 @cache

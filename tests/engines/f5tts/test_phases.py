@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from mizuoto_runtime.engines.f5tts.phases import Mel
 from mizuoto_runtime.engines.f5tts.sampler import PRUNED_OF_32, Sampling, batch_of, draw_noise, step_times
 from mizuoto_runtime.engines.f5tts.spans import parse_durations, parse_spans
 from mizuoto_runtime.engines.f5tts.weights import Modules
@@ -19,6 +20,8 @@ from mizuoto_runtime.settings import resolve
 from mizuoto_runtime.types import Audio, Output
 from tests.engines.damage import WRONG, damage
 from tests.engines.f5tts.conftest import audio
+from tests.engines.f5tts.recorded import GOLDEN, reference, sound
+from tests.golden.f5tts import text_cases
 
 REFERENCE = {"length": 30_000, "seed": 51, "rate_hz": 24_000}
 TEXT = "We all went home again."
@@ -52,6 +55,19 @@ def test_speed_and_a_fixed_duration_say_how_long_it_is(session: Session) -> None
     assert seconds(speak(session, fix_duration=4.0)) == pytest.approx(4.0 - used, abs=0.05)
     short = speak(session, fix_duration=1.0)
     assert "leaves no time beside the reference's" in str(short.meta["warnings"])
+
+
+@pytest.mark.parametrize("number", [6, 13, 14])
+def test_pieces_are_as_many_and_as_long_as_upstreams(session: Session, number: int) -> None:
+    case, sampled = text_cases.SPEECHES[number], GOLDEN["speeches"][number]["sampled"]
+    files = session.find("f5tts", "v1")
+    given = {"reference": Audio(*sound(case["recording"])), "reference_text": case["reference_text"]}
+    (voice,) = session.run_phase(files, "reference", given, {})
+    options = {"nfe_step": 1, "cfg_strength": 0.0, "fix_duration": case.get("fix_duration", 0.0)}
+    (mel,) = session.run_phase(files, "sample", {"text": case["text"], "voice": voice}, options)
+    assert isinstance(mel.value, Mel)
+    made = [len(piece) + reference(case["recording"]).frames for piece in mel.value.pieces]
+    assert made == sampled and not mel.reports[-1].warnings
 
 
 def test_the_speech_is_as_loud_as_a_quiet_reference(session: Session) -> None:

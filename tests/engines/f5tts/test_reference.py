@@ -61,6 +61,12 @@ def test_every_16_bit_number_is_itself_again() -> None:
     assert np.array_equal(to_pcm(numbers[None].astype(np.float32) / 32_768, 8_000).samples[:, 0], numbers)
 
 
+def test_24_bit_numbers_keep_their_bits_as_pydub_widens_them() -> None:
+    numbers = np.array([-(1 << 23), -257, -256, -1, 0, 1, 256, (1 << 23) - 1])
+    wide = to_pcm(numbers[None].astype(np.float32) / (1 << 23), 8_000).samples[:, 0]
+    assert wide.dtype == np.int32 and wide.tolist() == [number * 256 + (255 if number < 0 else 0) for number in numbers]
+
+
 @pytest.mark.parametrize(("rate_hz", "frames"), [(11_025, 551), (16_000, 799), (22_050, 1101), (48_000, 2395)])
 def test_the_silence_at_the_end(rate_hz: int, frames: int) -> None:
     samples = prepare_reference(tone(1.0, rate_hz), rate_hz)
@@ -114,8 +120,9 @@ def test_a_very_short_recording_is_used_and_that_is_said() -> None:
     assert given.notes == ("the reference has 0.03 s of sound; 3 to 12 s are best",) and given.frames > 0
 
 
-def test_loudness_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples, rate_hz = sound(2)
+@pytest.mark.parametrize("number", [2, 14])
+def test_loudness_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    samples, rate_hz = sound(number)
     pcm = to_pcm(samples.numpy(), rate_hz)
     whole, _ = prepared(pcm)
     monkeypatch.setattr("mizuoto_runtime.audio.silence._BLOCK_FRAMES", 10_007)

@@ -37,7 +37,7 @@ from f5_tts.model import CFM
 from torch import Tensor, nn
 
 from tests.golden.f5tts import text_cases
-from tests.golden.f5tts.sounds import noise, recording
+from tests.golden.f5tts.sounds import noise, recording, widened
 
 FOLDER = Path(__file__).parent
 PACKAGES = ("f5-tts", "pydub", "rjieba", "pypinyin", "soundfile", "torchaudio", "torch", "numpy")
@@ -81,11 +81,15 @@ def load(path: str) -> tuple[Tensor, int]:
 
 def write(case: dict[str, Any], seed: int, path: str) -> str:
     samples = recording(case["stretches"], case["rate_hz"], case.get("channels", 1), seed)
+    data = samples.astype("<i2").tobytes()
+    if "bits" in case:
+        wide = widened(samples, seed).astype("<i4")
+        data = wide.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
     with wave.open(path, "wb") as file:
         file.setnchannels(samples.shape[1])
-        file.setsampwidth(2)
+        file.setsampwidth(case.get("bits", 16) // 8)
         file.setframerate(case["rate_hz"])
-        file.writeframes(samples.tobytes())
+        file.writeframes(data)
     return path
 
 
@@ -110,7 +114,8 @@ def pcm() -> dict[str, Any]:
 def prepared(path: str) -> dict[str, Any]:
     """The recording as upstream cuts it (its whole file), and as it reaches the model."""
     cut, _ = upstream.preprocess_ref_audio_text(path, "Some text.", show_info=ignore)
-    samples, rate_hz = soundfile.read(cut, dtype="int16", always_2d=True)
+    dtype = "int16" if soundfile.info(cut).subtype == "PCM_16" else "int32"
+    samples, rate_hz = soundfile.read(cut, dtype=dtype, always_2d=True)
     spoken, model = infer(cut, "Some text. ", "Some words to say.")
     condition = model.calls[0]["cond"][0]
     return {

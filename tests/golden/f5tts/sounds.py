@@ -22,6 +22,13 @@ def recording(stretches: Sequence[Stretch], rate_hz: int, channels: int, seed: i
     return np.concatenate(parts)
 
 
+def widened(samples: NDArray[np.int16], seed: int) -> NDArray[np.int32]:
+    """Of 16 bits → of 24 bits: the same ones first, but silence stays silent."""
+    steps = np.arange(samples.size, dtype=np.int64).reshape(samples.shape)
+    lower = np.where(samples, noise(steps, seed) & 0xFF, 0)
+    return (samples.astype(np.int64) * 256 + lower).astype(np.int32)
+
+
 def noise(steps: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """For each step a number from −32,768 to 32,767: a multiplicative hash of the step and the seed."""
     mixed = (steps.astype(np.uint64) + np.uint64(seed * 7_919 + 1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -87,9 +87,14 @@ RECORDINGS: list[dict[str, Any]] = [
     {"rate_hz": 24_000, "stretches": [[0.05, 25_000]]},
     {"rate_hz": 24_000, "stretches": [[0.01, 900], [2.0, 1700], [0.4, 1900], [0.0073, 600]]},
     {"rate_hz": 12_000, "stretches": [[5.9, SPEECH], [1.2, 10], [5.9, 3000], [1.2, 10], [5.9, SPEECH]]},
+    {"rate_hz": 44_100, "channels": 2, "bits": 24, "stretches": [[0.3, 0], [1.9, SPEECH], [1.6, 2], [0.8, 700]]},
+    {"rate_hz": 8_000, "bits": 24, "stretches": [[0.4, 20], [2.2, SPEECH], [1.7, 0], [1.1, 30_000]]},
+    {"rate_hz": 16_000, "bits": 24, "stretches": [[7.3, SPEECH], [0.25, 350], [3.1, SPEECH], [0.3, 0], [4.0, SPEECH]]},
 ]
+"""Of 16 bits, unless they say more."""
 
 LONG = "The quick brown fox jumps over the lazy dog, again and again; then it rests: done! Is it? Yes. " * 2
+CHINESE = "这是一个很长的句子它没有任何标点符号但是一直说下去说到大家都不想听了为止"
 SPEECHES: list[dict[str, Any]] = [
     {"recording": 0, "reference_text": "Some call me nature.", "text": "Hello there, general."},
     {"recording": 0, "reference_text": "Hi", "text": "Short."},
@@ -104,6 +109,8 @@ SPEECHES: list[dict[str, Any]] = [
     {"recording": 9, "reference_text": "Quiet, and three channels", "text": LONG, "cross_fade_duration": 0.037},
     {"recording": 2, "reference_text": "a. b", "text": LONG, "cross_fade_duration": 2.5, "fix_duration": 9.0},
     {"recording": 10, "reference_text": "A rather long text for so little sound.", "text": "Yes. And no, not at all."},
+    {"recording": 0, "reference_text": "你好。", "text": f"{CHINESE}。\n", "fix_duration": 9.0},
+    {"recording": 0, "reference_text": "你好。", "text": f"{CHINESE}。{CHINESE}！ \n\n"},
 ]
 
 LEVEL = 0.25
