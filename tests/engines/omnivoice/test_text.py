@@ -138,6 +138,20 @@ def test_settings_that_name_more_tokens_than_the_model_knows_are_no_harm(tmp_pat
     tokenizer_of(tmp_path, extra_special_tokens=[f"<|{number}|>" for number in range(VOCAB)])
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"extra_special_tokens": ["\ud800"]}, "content is .* half a surrogate pair"),
+        ({"extra_special_tokens": [5]}, "is 5; it must be an object"),
+        ({"added_tokens_decoder": {"5": {"content": 7}}}, r"added_tokens_decoder\.5\.content is 7; a text is needed"),
+        ({"added_tokens_decoder": []}, r"added_tokens_decoder is \[\]; it must be an object"),
+    ],
+)
+def test_settings_that_name_no_tokens_are_refused(tmp_path: Path, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ModelFileError, match=problem):
+        tokenizer_of(tmp_path, **settings)
+
+
 def test_what_a_tokenizer_puts_around_a_text_is_around_the_style_alone(tmp_path: Path) -> None:
     start = next(token["id"] for token in ADDED if token["content"] == "<|im_start|>")
     frame: dict[str, Any] = {
