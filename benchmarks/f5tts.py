@@ -26,12 +26,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from benchmarks.loading import report_peaks
 from benchmarks.timing import median, median_of, take_turns
 from mizuoto_runtime.engines.f5tts.config import parse_architecture
 from mizuoto_runtime.engines.f5tts.layers import Attention, Mlp
 from mizuoto_runtime.engines.f5tts.network import Network
 from mizuoto_runtime.engines.f5tts.sampler import Batch, Sampling, Solver, batch_of, draw_noise
-from mizuoto_runtime.engines.f5tts.weights import KINDS, network_name
+from mizuoto_runtime.engines.f5tts.text import Vocabulary
+from mizuoto_runtime.engines.f5tts.weights import KINDS, load_network, network_name
 from mizuoto_runtime.memory.handle import ModelHandle
 from mizuoto_runtime.nn.linear import pack
 from mizuoto_runtime.seeds import generator
@@ -239,29 +241,15 @@ class _Size:
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory before, and at most while loading and then reading all weights."""
-    from mizuoto_runtime.engines.f5tts.text import Vocabulary
-    from mizuoto_runtime.engines.f5tts.weights import load_network
-
-    before = resident_peak_bytes()
+    """In a process of its own."""
     path = folder / "model_1.safetensors"
-    network = load_network(path, Vocabulary({str(number): number for number in range(TOKENS)}))
-    pack(network, lambda weight: give_back_pages([weight]), many_rows=[network.blocks])
-    loaded = resident_peak_bytes()
-    for parameter in network.parameters():
-        parameter.view(torch.int16).max()
-    used = resident_peak_bytes()
-    size = path.stat().st_size
-    for name, peak in (("loaded", loaded), ("all weights read", used)):
-        rise = peak - before
-        print(f"  {name}: {rise / MB:.0f} MB more at the peak, {rise / size:.2f} of the file's {size / MB:.0f} MB")
 
+    def loaded() -> nn.Module:
+        network = load_network(path, Vocabulary({str(number): number for number in range(TOKENS)}))
+        pack(network, lambda weight: give_back_pages([weight]), many_rows=[network.blocks])
+        return network
 
-def resident_peak_bytes() -> int:
-    """The most memory that this process had so far, mapped files included (Linux)."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
+    report_peaks(path, loaded)
 
 
 if __name__ == "__main__":

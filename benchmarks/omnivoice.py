@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from benchmarks.loading import report_peaks
 from mizuoto_runtime.engines.omnivoice.config import OmniVoiceConfig, read_config
 from mizuoto_runtime.engines.omnivoice.estimates import unmasking_bytes
 from mizuoto_runtime.engines.omnivoice.network import Network
@@ -224,24 +225,16 @@ def measure(
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory at most while loading and then reading all weights."""
-    before = resident_peak_bytes()
-    network = empty_network(read_config(folder))
-    checkpoint = Checkpoint(folder)
-    checkpoint.fill(network, "", lambda name: name, checkpoint.dtype("llm."))
-    pack(network, lambda weight: give_back_pages([weight]), many_rows=[network])
-    for parameter in network.parameters():
-        parameter.view(torch.int16).max()
-    size = (folder / "model.safetensors").stat().st_size
-    rise = resident_peak_bytes() - before
-    print(f"  loaded, all weights read: {rise / MB:.0f} MB more at the peak, {rise / size:.3f} of {size / MB:.0f} MB")
+    """In a process of its own."""
 
+    def loaded() -> nn.Module:
+        network = empty_network(read_config(folder))
+        checkpoint = Checkpoint(folder)
+        checkpoint.fill(network, "", lambda name: name, checkpoint.dtype("llm."))
+        pack(network, lambda weight: give_back_pages([weight]), many_rows=[network])
+        return network
 
-def resident_peak_bytes() -> int:
-    """The most memory that this program had so far, mapped files included (Linux)."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
+    report_peaks(folder / "model.safetensors", loaded)
 
 
 if __name__ == "__main__":

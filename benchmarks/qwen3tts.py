@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from benchmarks.loading import report_peaks
 from mizuoto_runtime.engines.qwen3tts.config import GenerationOptions, Qwen3TtsConfig, read_config
 from mizuoto_runtime.engines.qwen3tts.estimates import talker_bytes
 from mizuoto_runtime.engines.qwen3tts.generate import Writer
@@ -242,29 +243,17 @@ def grown_bytes(decoder: DecoderConfig, prompt: int, new: int, kind: CacheKind) 
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory before, and at most while loading and then reading all weights."""
-    config = read_config(folder)
-    checkpoint = Checkpoint(folder)
-    before = resident_peak_bytes()
-    talker = empty_talker(config)
-    checkpoint.fill(talker, "talker.", lambda name: name, checkpoint.dtype("talker."))
-    lay_out_in_blocks(talker.code_predictor.model.layers, lambda weight: give_back_pages([weight]))
-    pack(talker, lambda weight: give_back_pages([weight]))
-    loaded = resident_peak_bytes()
-    for parameter in talker.parameters():
-        parameter.view(torch.int16).max()
-    used = resident_peak_bytes()
-    size = (folder / "model.safetensors").stat().st_size
-    for name, peak in (("loaded", loaded), ("all weights read", used)):
-        rise = peak - before
-        print(f"  {name}: {rise / MB:.0f} MB more at the peak, {rise / size:.2f} of the file's {size / MB:.0f} MB")
+    """In a process of its own."""
+    config, checkpoint = read_config(folder), Checkpoint(folder)
 
+    def loaded() -> nn.Module:
+        talker = empty_talker(config)
+        checkpoint.fill(talker, "talker.", lambda name: name, checkpoint.dtype("talker."))
+        lay_out_in_blocks(talker.code_predictor.model.layers, lambda weight: give_back_pages([weight]))
+        pack(talker, lambda weight: give_back_pages([weight]))
+        return talker
 
-def resident_peak_bytes() -> int:
-    """The most memory that this process had so far, mapped files included (Linux)."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
+    report_peaks(folder / "model.safetensors", loaded)
 
 
 if __name__ == "__main__":

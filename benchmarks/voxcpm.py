@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from benchmarks import voxcpm_vae
+from benchmarks.loading import report_peaks
 from benchmarks.timing import median, median_of, take_turns
 from mizuoto_runtime.engines.voxcpm.config import VoxCpmConfig, read_config
 from mizuoto_runtime.engines.voxcpm.estimates import model_bytes
@@ -303,19 +304,15 @@ def least(name: str, config: VoxCpmConfig) -> None:
 
 
 def load(folder: Path) -> None:
-    """In a process of its own: resident memory at most while loading, and then reading all weights."""
+    """In a process of its own."""
     config = read_config(folder)
-    before = voxcpm_vae.status_bytes("VmRSS")
-    model = load_model(folder, config, torch.bfloat16, blocks=True)
-    pack(model, lambda weight: give_back_pages([weight]), many_rows=model.many_rows())
-    loaded = voxcpm_vae.status_bytes("VmHWM")
-    for parameter in model.parameters():
-        parameter.view(torch.int16).max()
-    used = voxcpm_vae.status_bytes("VmHWM")
-    size = next(path for path in (folder / SAFETENSORS, folder / PICKLE) if path.exists()).stat().st_size
-    for what, peak in (("loaded", loaded), ("all weights read", used)):
-        rise = peak - before
-        print(f"  {what}: {rise / MB:.0f} MB more at the peak, {rise / size:.2f} of the file's {size / MB:.0f} MB")
+
+    def loaded() -> nn.Module:
+        model = load_model(folder, config, torch.bfloat16, blocks=True)
+        pack(model, lambda weight: give_back_pages([weight]), many_rows=model.many_rows())
+        return model
+
+    report_peaks(next(path for path in (folder / SAFETENSORS, folder / PICKLE) if path.exists()), loaded)
 
 
 if __name__ == "__main__":

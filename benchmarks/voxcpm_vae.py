@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.loading import status_bytes
 from benchmarks.timing import median, median_of, take_turns
 from mizuoto_runtime.engines.voxcpm.vae_config import KEY, VaeConfig, parse_vae_config
 from mizuoto_runtime.engines.voxcpm.vae_estimates import decoder_bytes, encoder_bytes
@@ -171,12 +172,6 @@ def load(folder: Path, config: VaeConfig) -> None:
         f"loading {len(modules)} parts of a file of {size / MB:.0f} MB: peak {grown / MB:.0f} MB, {grown / size:.2f} "
         f"of it; {(status_bytes('VmRSS') - before) / MB:.0f} MB stay"
     )
-
-
-def status_bytes(field: str) -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":
