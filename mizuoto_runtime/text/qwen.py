@@ -13,15 +13,20 @@ PATTERN = (
 )
 
 
-def cut_as_qwen(tokenizer: Tokenizer) -> None:
-    """Let a byte-level BPE `tokenizer` take its pieces, and the normal form of texts, as Qwen's do."""
+def cut_as_qwen(tokenizer: Tokenizer, *, prefix_space: bool = False) -> None:
+    """Let a byte-level BPE `tokenizer` take its pieces, and the normal form of texts, as Qwen's do: by no chance, and
+    without a token for what isn't known. prefix_space: whether each part of a text begins with one.
+    """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
+    model = tokenizer.model
+    model.dropout, model.unk_token, model.fuse_unk, model.byte_fallback = None, None, False, False
+    tokenizer.model = model
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PATTERN), behavior="isolated", invert=False),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()

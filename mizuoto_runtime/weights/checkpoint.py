@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,32 @@ def opened_safetensors(path: Path) -> Iterator[Any]:
             yield file
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path}: truncated, or no safetensors file ({error}); download it again") from error
+
+
+class Shards:
+    """Several open safetensors files as if they were one. files: where each name is."""
+
+    def __init__(self, files: Mapping[str, Any]) -> None:
+        self._files = files
+
+    def keys(self) -> KeysView[str]:
+        return self._files.keys()
+
+    def get_slice(self, name: str) -> Any:
+        return self._files[name].get_slice(name)
+
+    def get_tensor(self, name: str) -> Tensor:
+        tensor: Tensor = self._files[name].get_tensor(name)
+        return tensor
+
+
+@contextmanager
+def opened_shards(index: Path) -> Iterator[Shards]:
+    """The files that the index at `index` names; errors as of `opened_safetensors`."""
+    places = _shards(index)
+    with ExitStack() as stack:
+        opened = {path: stack.enter_context(opened_safetensors(path)) for path in dict.fromkeys(places.values())}
+        yield Shards({name: opened[path] for name, path in places.items()})
 
 
 def _shards(index: Path) -> dict[str, Path]:

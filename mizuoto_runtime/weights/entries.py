@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ MAX_CONFIG_BYTES = 8 << 20
 MAX_SIZE = 1 << 20
 MAX_LAYERS = 512
 MAX_TOKENIZER_BYTES = 64 << 20
+HALF_PAIR = re.compile("[\ud800-\udfff]")
+"""JSON can spell it, but no file, library or terminal takes it."""
 
 
 def read_entry(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> Entry:
@@ -75,6 +78,8 @@ class Entry:
         value = self.get(key, default)
         if not isinstance(value, str):
             raise self.error(key, f"is {reprlib.repr(value)}; a text is needed")
+        if HALF_PAIR.search(value):
+            raise self.error(key, f"is {value!a}; a text without half a surrogate pair is needed")
         return value
 
     def has(self, key: str) -> bool:

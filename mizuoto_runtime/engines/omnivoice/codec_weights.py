@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from ...errors import ModelFileError, ModelNotFound
 from ...loader import Loader
 from ...memory.handle import ModelHandle
-from ...weights.checkpoint import listed, opened_safetensors, renamed
+from ...weights.checkpoint import INDEX, WEIGHTS, listed, opened_safetensors, opened_shards, renamed
 from ...weights.pages import converted, give_back_pages
 from .codec_config import CodecConfig, read_codec_config
 from .codec_decoder import CodecDecoder
 from .codec_encoder import CodecEncoder
 
-WEIGHTS = "model.safetensors"
 ENCODER, DECODER = "codec_encoder", "codec_decoder"
 Names = Sequence[tuple[str, str]]
 """Patterns of official names, and ours."""
@@ -113,14 +112,15 @@ def load_modules(folder: Path) -> tuple[CodecConfig, CodecEncoder, CodecDecoder]
 
     Raises ModelNotFound if there is no codec, ModelFileError if one of its files is not what it should be.
     """
-    path = folder / WEIGHTS
-    if not path.is_file():
+    path, index = folder / WEIGHTS, folder / INDEX
+    whole = path.is_file()
+    if not whole and not index.is_file():
         raise ModelNotFound(f"{path}: there is no such file; download the model's {folder.name} folder again")
     config = read_codec_config(folder)
     with torch.device("meta"):
         encoder, decoder = CodecEncoder(config), CodecDecoder(config)
-    with opened_safetensors(path) as file:
-        reader = _Reader(path, file, config)
+    with opened_safetensors(path) if whole else opened_shards(index) as file:
+        reader = _Reader(path if whole else index, file, config)
         reader.fill(decoder, _DECODER, _OF_DECODER)
         reader.fill(encoder, _ENCODER, _OF_ENCODER)
         reader.finish()
@@ -128,7 +128,7 @@ def load_modules(folder: Path) -> tuple[CodecConfig, CodecEncoder, CodecDecoder]
 
 
 class _Reader:
-    """One file's tensors, each given to whichever module asks for its name."""
+    """The tensors of one file, or of an index's, each given to whichever module asks for its name."""
 
     def __init__(self, path: Path, file: Any, config: CodecConfig) -> None:
         self.path = path

@@ -1,6 +1,7 @@
 """What an OmniVoice model says of itself in `config.json`, checked.
 
-Format: `OmniVoiceConfig` of omnivoice 0.2.1, whose defaults stand here too, with a Qwen3 configuration inside.
+Format: `OmniVoiceConfig` of omnivoice 0.2.1, whose defaults stand here too, with a Qwen3 configuration inside. What
+that says of sliding windows isn't asked: upstream's own mask, by which every position sees all, takes their place.
 """
 
 from __future__ import annotations
@@ -47,10 +48,9 @@ def read_config(folder: Path) -> OmniVoiceConfig:
 
 def _decoder(llm: Entry) -> DecoderConfig:
     heads = llm.integer("num_attention_heads", 1, 4096, 32)
-    shared = llm.integer("num_key_value_heads", 1, 4096, 32)
+    shared = llm.integer("num_key_value_heads", 1, 4096, heads if "num_key_value_heads" in llm.content else 32)
     if heads % shared:
         raise llm.error("num_attention_heads", f"is {heads}, which {shared} key heads can't serve evenly")
-    llm.only("use_sliding_window", False, False)
     head_dim = llm.integer("head_dim", 2, 4096, 128)
     if head_dim % 2:
         raise llm.error("head_dim", f"is {head_dim}; rotary positions need an even one")

@@ -6,18 +6,23 @@ Cleaning and the tags are those of omnivoice 0.2.1 (`_combine_text` and `_tokeni
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import MissingDependency, ModelFileError
 from ...text.checks import refuse_half_pairs
+from ...text.panics import panics_are_errors
 from ...text.qwen import cut_as_qwen
-from ...weights.entries import MAX_TOKENIZER_BYTES, check_size, read_entry
+from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, check_size, read_entry
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+UNNAMED = ("extra_special_tokens", "additional_special_tokens")
+"""Where settings name special tokens, in the order in which those that the tokenizer lacks get ids."""
 MARKS = (
     "<|denoise|>",
     "<|lang_start|>",
@@ -67,11 +72,12 @@ class TextTokenizer:
     def spoken(self, text: str) -> list[int]:
         """Of a cleaned text; each tag in it is read alone, so that its ids don't depend on what is around."""
         pieces = _TAG.split(f"<|text_start|>{text}<|text_end|>")
-        return [token for piece in pieces if piece for token in self._encode(piece)]
+        return [token for piece in pieces if piece for token in self._encode(piece, framed=False)]
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, *, framed: bool = True) -> list[int]:
+        """framed: with what the tokenizer puts around a text, which Qwen's doesn't."""
         refuse_half_pairs(text)
-        ids: list[int] = self._tokenizer.encode(text).ids
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=framed).ids
         return ids
 
 
@@ -102,16 +108,47 @@ def load_tokenizer(folder: Path, text_vocab: int) -> TextTokenizer:
         raise ModelFileError(f"{path}: there is no such file; an OmniVoice model needs it, download it again")
     check_size(path, MAX_TOKENIZER_BYTES)
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        with panics_are_errors():
+            tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain ones
         raise ModelFileError(f"{path}: no tokenizer, or truncated ({error}); download it again") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    settings = folder / SETTINGS
-    if settings.is_file() and read_entry(settings).text("tokenizer_class", "").startswith("Qwen2Tokenizer"):
-        cut_as_qwen(tokenizer)
+    if (folder / SETTINGS).is_file():
+        settings = read_entry(folder / SETTINGS)
+        if settings.text("tokenizer_class", "").startswith("Qwen2Tokenizer"):
+            cut_as_qwen(tokenizer, prefix_space=settings.flag("add_prefix_space", False))
+        lacking = [token for token in _configured(settings) if tokenizer.token_to_id(token.content) is None]
+        tokenizer.add_tokens(lacking[: max(0, text_vocab - tokenizer.get_vocab_size())])
     _check_ids(tokenizer, path, text_vocab)
     return TextTokenizer(tokenizer)
+
+
+def _configured(settings: Entry) -> Iterator[AddedToken]:
+    """The special tokens that the settings name, those with an id first, in its order."""
+    by_id = settings.entry("added_tokens_decoder")
+    for key in sorted(by_id.content, key=lambda key: (len(key), key)):
+        yield _token(by_id.entry(key))
+    found = [settings.get(name, None) for name in NAMED]
+    for name in UNNAMED:
+        others = settings.get(name, [])
+        found += others.values() if isinstance(others, dict) else others if isinstance(others, list) else [others]
+    for token in found:
+        if token is not None:
+            yield _token(Entry({"content": token} if isinstance(token, str) else token, settings.source))
+
+
+def _token(entry: Entry) -> AddedToken:
+    from tokenizers import AddedToken
+
+    return AddedToken(
+        entry.text("content"),
+        single_word=entry.flag("single_word", False),
+        lstrip=entry.flag("lstrip", False),
+        rstrip=entry.flag("rstrip", False),
+        normalized=entry.flag("normalized", False),
+        special=entry.flag("special", True),
+    )
 
 
 def _check_ids(tokenizer: Tokenizer, path: Path, text_vocab: int) -> None:

@@ -15,6 +15,8 @@ from .text import TextTokenizer, load_tokenizer
 PARTS = ("llm.", "audio_embeddings.", "audio_heads.")
 OFFSETS = "codebook_layer_offsets"
 """Follows from the configuration, so it isn't read."""
+COPY = "audio_tokenizer."
+"""The codec's, if upstream saved a model that it had loaded; but the codec that it loads is the one in its folder."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,12 @@ def load_modules(folder: Path, dtype: torch.dtype | None = None) -> Modules:
     """
     config = read_config(folder)
     checkpoint = Checkpoint(folder)
-    checkpoint.check_prefixes(*PARTS, OFFSETS)
+    checkpoint.check_prefixes(*PARTS, OFFSETS, COPY)
     with torch.device("meta"):
         network = Network(config)
-    checkpoint.fill(
-        network, "", lambda name: None if name == OFFSETS else name, dtype or checkpoint.dtype("llm.")
-    )
+    checkpoint.fill(network, "", _ours, dtype or checkpoint.dtype("llm."))
     return Modules(config, load_tokenizer(folder, config.text_vocab), network)
+
+
+def _ours(name: str) -> str | None:
+    return None if name == OFFSETS or name.startswith(COPY) else name

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import MissingDependency, ModelFileError
 from ...text.checks import refuse_half_pairs
+from ...text.panics import panics_are_errors
 from ...text.qwen import cut_as_qwen
 from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, check_size, read_entry
 
@@ -71,7 +72,8 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
         check_size(path, MAX_TOKENIZER_BYTES)
     settings = read_entry(folder / "tokenizer_config.json")
     try:
-        tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+        with panics_are_errors():
+            tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     except Exception as error:  # the library raises plain ones
         raise ModelFileError(f"{vocab}: not the vocabulary of {merges.name} ({error}); download both again") from error
     _check_merges(tokenizer.get_vocab(with_added_tokens=False), merges, settings)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingDependency, ModelFileError, ModelNotFound
 from ...text.checks import refuse_half_pairs
+from ...text.panics import panics_are_errors
 from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, read_entry
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def load_tokenizer(folder: Path, vocab: int) -> TextTokenizer:
     model.only("type", None, "BPE")
     ids, merges = _vocabulary(model, vocab), _merges(model)
     try:
-        bpe = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True)
+        with panics_are_errors():
+            bpe = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True)
     except Exception as error:  # the library raises plain ones
         raise model.error("merges", f"don't fit the vocabulary ({error}); download the file again") from error
     tokenizer = Tokenizer(bpe)

@@ -185,6 +185,45 @@ def test_what_is_not_there_is_said(folder: Path) -> None:
         load_modules(folder)
 
 
+def shard(folder: Path, places: dict[str, str] | None = None) -> None:
+    """Into two files, with an index, or with `places` as what it says."""
+    weights = load_file(folder / WEIGHTS)
+    names = sorted(weights)
+    (folder / WEIGHTS).unlink()
+    found = {}
+    for number in range(2):
+        file = f"model-{number + 1:05d}-of-00002.safetensors"
+        save_file({name: weights[name] for name in names[number::2]}, folder / file)
+        found |= dict.fromkeys(names[number::2], file)
+    index = {"weight_map": found | (places or {})}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def test_a_codec_may_lie_in_several_files(folder: Path) -> None:
+    whole = load_modules(folder)[1:]
+    shard(folder)
+    for module, expected in zip(load_modules(folder)[1:], whole, strict=True):
+        assert isinstance(module, torch.nn.Module) and isinstance(expected, torch.nn.Module)
+        for name, weight in expected.state_dict().items():
+            assert torch.equal(module.state_dict()[name], weight), name
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ({FIRST: "model-00003-of-00003.safetensors"}, "which isn't beside it"),
+        ({FIRST: "../model.safetensors"}, "which isn't beside it"),
+        ({"other": "model-00001-of-00002.safetensors"}, "unexpected weights: 'other'"),
+        ({"fc.weight2": "config.json"}, r"config\.json: truncated, or no safetensors file"),
+        ({FIRST: "model-00002-of-00002.safetensors"}, rf"00002\.safetensors.*{FIRST}"),
+    ],
+)
+def test_an_index_that_is_wrong_is_refused(folder: Path, places: dict[str, str], message: str) -> None:
+    shard(folder, places)
+    with pytest.raises(ModelFileError, match=message):
+        load_modules(folder)
+
+
 @pytest.mark.parametrize(
     ("part", "name", "value", "message"),
     [

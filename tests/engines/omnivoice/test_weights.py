@@ -56,7 +56,6 @@ def test_weights_are_mapped_not_copied(folder: Path) -> None:
         (lambda content: content["llm_config"].update(model_type="llama"), "llm_config.model_type is 'llama'"),
         (lambda content: content.update(audio_mask_id=65), "audio_mask_id is 65; a whole number from 0 to 64"),
         (lambda content: content["llm_config"].update(num_attention_heads=3), "which 2 key heads can't serve evenly"),
-        (lambda content: content["llm_config"].update(use_sliding_window=True), "use_sliding_window is True"),
         (lambda content: content["llm_config"].update(rope_scaling={"type": "yarn"}), "rope_scaling.type is 'yarn'"),
         (lambda content: content["llm_config"].update(hidden_act="tanh"), "hidden_act is 'tanh'; known"),
         (lambda content: content["llm_config"].update(head_dim=7), "head_dim is 7; rotary positions need an even"),
@@ -102,6 +101,25 @@ def test_positions_are_read_from_files_of_both_generations_of_transformers(folde
     change(folder, renew)
     assert read_config(folder) == old
     assert old.decoder.rope_theta == 1e6
+
+
+def test_as_many_key_heads_as_heads_are_meant_where_null_stands(folder: Path) -> None:
+    change(folder, lambda content: content["llm_config"].update(num_key_value_heads=None))
+    assert read_config(folder).decoder.kv_heads == read_config(folder).decoder.heads == 4
+
+
+def test_a_sliding_window_changes_nothing_since_upstreams_mask_is_whole(folder: Path) -> None:
+    plain = read_config(folder)
+    change(folder, lambda content: content["llm_config"].update(use_sliding_window=True, sliding_window=4))
+    assert read_config(folder) == plain
+
+
+def test_a_model_that_upstream_saved_whole_has_the_codec_twice(folder: Path) -> None:
+    codec = load_file(folder / "audio_tokenizer" / "model.safetensors")
+    expected = load_modules(folder).network.state_dict()
+    resave(folder, lambda tensors: tensors.update({f"audio_tokenizer.{name}": codec[name] for name in codec}))
+    for name, weight in load_modules(folder).network.state_dict().items():
+        assert torch.equal(weight, expected[name])
 
 
 @pytest.mark.parametrize(
