@@ -121,7 +121,7 @@ def _model_node(spec: EngineSpec) -> NodeDeclaration:
         id="model",
         kind="model",
         label="model",
-        tooltip=f"An installed {spec.label} model, or one that can be fetched.",
+        tooltip=f"An installed {spec.label} model, or a published one.",
     )
     return NodeDeclaration(
         id=model_node_id(spec),
