@@ -155,11 +155,13 @@ def _engine(spec: EngineSpec, library: ModelLibrary, settings: Settings) -> dict
     installed = library.installed(spec)
     pinned = settings.names(f"engines.{spec.id}.pinned_models")
     known = library.known(spec)
+    absent = [variant for variant in spec.variants if variant.id not in installed]
     return {
         "id": spec.id,
         "label": spec.label,
         "installed": list(installed),
-        "fetchable": sorted(variant.id for variant in spec.variants if variant.files and variant.id not in installed),
+        "fetchable": sorted(variant.id for variant in absent if variant.files),
+        "by_hand": sorted(variant.id for variant in absent if not variant.files),
         "missing": _missing(spec),
         "pinned": list(pinned),
         "pinned_unknown": [name for name in pinned if name not in known],

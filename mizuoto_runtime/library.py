@@ -101,7 +101,7 @@ class ModelLibrary:
         return dict(sorted(found.items()))
 
     def known(self, spec: EngineSpec) -> tuple[str, ...]:
-        """Every name that a menu offers: installed ones and those that can be fetched."""
+        """Every name that a menu offers: installed ones and published ones."""
         return tuple(sorted({*self.installed(spec), *(variant.id for variant in spec.variants)}))
 
     def find(self, spec: EngineSpec, name: str) -> ModelFiles:

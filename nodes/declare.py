@@ -121,7 +121,7 @@ def _model_node(spec: EngineSpec) -> NodeDeclaration:
         id="model",
         kind="model",
         label="model",
-        tooltip=f"An installed {spec.label} model, or one that can be fetched.",
+        tooltip=f"An installed {spec.label} model, or a published one.",
     )
     return NodeDeclaration(
         id=model_node_id(spec),
@@ -208,16 +208,23 @@ def _supplied_inputs(specs: Iterable[EngineSpec]) -> Iterable[NodeInput]:
             found.setdefault(port.name, []).append((spec, port))
     for name, owners in found.items():
         first = owners[0][1]
-        engines = ", ".join(spec.label for spec, _ in owners)
         yield NodeInput(
             id=name,
             kind="paragraph" if first.type == TEXT else "socket",
             types=tuple(dict.fromkeys(spec.type_name(port.type) for spec, port in owners)),
             label=first.label or name,
-            tooltip=f"{engines}: {first.tooltip}",
+            tooltip=_each_tooltip(owners),
             optional=True,
             default="" if first.type == TEXT else None,
         )
+
+
+def _each_tooltip(owners: Iterable[tuple[EngineSpec, Port]]) -> str:
+    """What each engine says of its port; engines that say the same stand together."""
+    labels: dict[str, list[str]] = {}
+    for spec, port in owners:
+        labels.setdefault(port.tooltip, []).append(spec.label)
+    return " ".join(f"{', '.join(names)}: {tooltip}" for tooltip, names in labels.items())
 
 
 def _port_input(spec: EngineSpec, port: Port) -> NodeInput:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..mizuoto_runtime.engines.chain import speak_chain
 from ..mizuoto_runtime.engines.registry import engine_spec
 from ..mizuoto_runtime.engines.spec import AUDIO, TEXT, EngineSpec
 from ..mizuoto_runtime.errors import InputError, UnknownName
 from ..mizuoto_runtime.text.checks import checked_text
 from .declare import SPEAK_ID, engine_params, model_node_id, options_node_id, supplied_ports
+from .wire import speak_options
 
 FILE_PREFIX = "mizuoto/speech"
 AUDIO_NODE = "4"
@@ -46,6 +48,8 @@ def speak_prompt(body: SpeakBody) -> dict[str, dict[str, object]]:
         nodes[str(number)] = _node("LoadAudio", audio=_recording(spec, name, file_name))
         wires[name] = [str(number), 0]
     texts = {name: _text(spec, name, text) for name, text in body.texts.items()}
+    given = {"text", *body.recordings, *(name for name, text in texts.items() if text)}
+    speak_chain(spec, given, speak_options(spec, options).values)
     nodes["3"] = _node(SPEAK_ID, text=checked_text(body.text), seed=body.seed, **texts, **wires)
     return nodes
 
@@ -55,10 +59,12 @@ def _node(class_type: str, **inputs: object) -> dict[str, object]:
 
 
 def _param_value(spec: EngineSpec, name: str, value: object) -> object:
+    """The value as the Options node's widget has it."""
     params = {param.name: param for param in engine_params(spec)}
     if name not in params:
         raise UnknownName(f"option of {spec.label}", name, params)
-    return params[name].check(value)
+    checked = params[name].check(value)
+    return params[name].auto if checked is None else checked
 
 
 def _recording(spec: EngineSpec, name: str, file_name: str) -> str:

@@ -58,7 +58,11 @@ def audio_from_comfy(value: object, *, batch: bool = False) -> Audio:
     return Audio(_clips(waveform, batch=batch), rate_hz)
 
 
-def _clips(waveform: Tensor, *, batch: bool) -> Tensor:
+def _clips(waveform: object, *, batch: bool) -> Tensor:
+    from torch import Tensor
+
+    if not isinstance(waveform, Tensor):
+        raise InputError(f"the AUDIO's waveform is {_shown(waveform)}; it must be a tensor (clips, channels, samples)")
     shape = tuple(waveform.shape)
     if len(shape) != 3 or 0 in shape:
         raise InputError(f"the AUDIO's waveform has the shape {shape}; it must be (clips, channels, samples)")

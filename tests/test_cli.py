@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mizuoto_runtime.audio.wav import read_wav
 from mizuoto_runtime.cli import main
+from mizuoto_runtime.cli.arguments import options_help
+from mizuoto_runtime.engines.registry import all_engines
+from mizuoto_runtime.engines.spec import AUDIO, TEXT
+from tests.golden.f5tts.checkpoint import RECORDING, install
 
 ROOT = Path(__file__).parent.parent
 TONES = ["speak", "--engine", "dummy", "--model", "tones"]
@@ -109,6 +114,29 @@ def test_engines_lists_everything_that_is_declared() -> None:
     text = run("engines").stdout
     assert all(option["name"] in text for phase in engines["piper"]["phases"] for option in phase["options"])
     assert "Loudness of the white noise" in run("speak", "--help").stdout
+
+
+def test_each_option_is_listed_once_for_an_engine() -> None:
+    listed = [line.partition("=")[0] for line in options_help().splitlines()]
+    assert len(listed) == len(set(listed))
+
+
+def test_whatever_recording_and_text_an_engine_takes_has_a_flag() -> None:
+    known = run("speak", "--help").stdout.split()
+    ports = [port for spec in all_engines() for phase in spec.phases for port in phase.takes]
+    for name in {port.name for port in ports if port.type in (AUDIO, TEXT)}:
+        assert f"--{name.replace('_', '-')}" in known
+
+
+def test_a_recording_is_edited(tmp_path: Path) -> None:
+    install(tmp_path)
+    out, recording = tmp_path / "a.wav", tmp_path / "input" / RECORDING
+    spans = ("--option", "parts_to_edit=0.5-1.0", "--option", "part_durations=1.5", "--option", "nfe_step=2")
+    model = ("--engine", "f5tts", "--model", tmp_path / "models" / "mizuoto" / "f5tts" / "F5TTS_v1_Base")
+    done = run("speak", *model, "--recording", recording, "--text", "So it was.", *spans, "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    samples, rate_hz = read_wav(out)
+    assert samples.shape[1] == pytest.approx(2.5 * rate_hz, abs=600)
 
 
 def test_models_list_says_what_is_installed(tmp_path: Path) -> None:

@@ -80,9 +80,12 @@ def test_engines_say_what_is_installed_and_what_can_be_fetched(tmp_path: Path) -
     assert "en_US-joe-medium" in piper["fetchable"]
     assert qwen3tts["installed"] == []
     assert "Qwen3-TTS-12Hz-0.6B-Base" in qwen3tts["fetchable"]
+    assert qwen3tts["by_hand"] == piper["by_hand"] == []
     assert (f5tts["installed"], f5tts["fetchable"]) == ([], [])
     assert (voxcpm["installed"], voxcpm["fetchable"]) == ([], [])
     assert (omnivoice["installed"], omnivoice["fetchable"]) == ([], [])
+    assert "installed: none; to be downloaded by hand: VoxCPM-0.5B, VoxCPM1.5, VoxCPM2" in text(found)
+    assert "installed: none; to be downloaded by hand: OmniVoice" in text(found)
     assert (dummy["installed"], dummy["fetchable"]) == (["tones"], [])
     assert found["model_folders"][0]["models"] == 1
 

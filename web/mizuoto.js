@@ -35,6 +35,14 @@ function addStyles() {
     document.head.append(link);
 }
 
+/** An empty text box of the pack's shows its label, translated, and not the input's id. @param {any} node */
+function labelTextBoxes(node) {
+    if (!node.comfyClass?.startsWith("Mizuoto")) return;
+    for (const { element, label, name } of node.widgets ?? []) {
+        if (element instanceof HTMLTextAreaElement && element.placeholder === name && label) element.placeholder = label;
+    }
+}
+
 hearAll();
 
 app.registerExtension({
@@ -64,6 +72,7 @@ app.registerExtension({
         await new SettingsDialog(app, told).start();
     },
     async nodeCreated(node) {
+        labelTextBoxes(node);
         buttons ??= new FetchButtons(app, texts(), allDownloads());
         await buttons.add(node);
     },

@@ -43,7 +43,7 @@ def resample_hann(samples: Tensor, rate_hz: int, target_hz: int, *, precise: boo
         phases = max(1, (2 * reach + 1) * up // down)
         for first in range(0, up, phases):
             last = min(first + phases, up)
-            start, end = first * down // up, last * down // up + 2 * reach + 1
+            start, end = first * down // up, (last - 1) * down // up + 2 * reach + 1
             taps = _hann_taps(range(first, last), range(start - reach, end - reach), up, down, precise)
             taps = taps.to(samples.device)
             outputs[..., first:last] = padded[:, start:].unfold(1, end - start, down)[:, : outputs.shape[1]] @ taps.T

@@ -70,6 +70,7 @@ def add_request(parser: argparse.ArgumentParser, *, text: str | None = None) -> 
     parser.add_argument("--language", help="same as --option language=…")
     parser.add_argument("--reference", type=Path, help="WAV file of the voice to clone")
     parser.add_argument("--reference-text", help="what is said in the reference")
+    parser.add_argument("--recording", type=Path, help="WAV file of which spans are spoken anew")
     parser.add_argument("--prompt", type=Path, help="WAV file that the speech goes on from")
     parser.add_argument("--prompt-text", help="what is said in the prompt")
     parser.add_argument("--seed", type=int, default=0)
@@ -88,12 +89,14 @@ def request_of(namespace: argparse.Namespace, spec: EngineSpec) -> SpeakRequest:
     if namespace.language is not None:
         options["language"] = namespace.language
     inputs: dict[str, object] = {}
-    for sound in ("reference", "prompt"):
-        path, text = getattr(namespace, sound), getattr(namespace, f"{sound}_text")
+    for name in ("reference", "recording", "prompt"):
+        path = getattr(namespace, name)
         if path is not None:
-            inputs[sound] = Audio(*read_wav(path))
+            inputs[name] = Audio(*read_wav(path))
+    for name in ("reference_text", "prompt_text"):
+        text = getattr(namespace, name)
         if text is not None:
-            inputs[f"{sound}_text"] = text
+            inputs[name] = text
     return SpeakRequest(text=namespace.text, seed=namespace.seed, inputs=inputs, options=options)
 
 
@@ -111,9 +114,9 @@ def show_progress(progress: Progress) -> None:
 def options_help() -> str:
     lines = ["options of the engines:"]
     for spec in all_engines():
-        for phase in spec.phases:
-            for param in phase.params:
-                lines.append(f"  {spec.id}: {param.name}={json.dumps(param.default)}  {param.tooltip}")
+        params = {param.name: param for phase in spec.phases for param in phase.params}
+        for param in params.values():
+            lines.append(f"  {spec.id}: {param.name}={json.dumps(param.default)}  {param.tooltip}")
     return "\n".join(lines)
 
 

@@ -144,7 +144,9 @@ def _engine_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for engine in found["engines"]:
         missing = ", ".join(item["package"] for item in engine["missing"])
         yield f"  {engine['label']}: {f'lacks {missing}' if missing else 'ready'}"
-        yield f"    installed: {_some(engine['installed'])}; {len(engine['fetchable'])} more can be fetched"
+        more = [f"; {len(engine['fetchable'])} more can be fetched"] if engine["fetchable"] else []
+        more += [f"; to be downloaded by hand: {_some(engine['by_hand'])}"] if engine["by_hand"] else []
+        yield f"    installed: {_some(engine['installed'])}{''.join(more)}"
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

@@ -50,8 +50,33 @@ def _check_used(spec: EngineSpec, steps: Mapping[str, Step], inputs: Collection[
     params = {param.name for step in steps.values() for param in step.phase.params}
     idle = sorted({*inputs} - ports) + sorted({*chosen} - params)
     if idle:
-        known = ", ".join(sorted(ports | params))
-        raise InputError(f"no use for {', '.join(idle)} in this request of engine {spec.id!r}; it takes {known}")
+        known = ", ".join(sorted(_given_ports(steps) | params))
+        partners = sorted({name for each in idle for name in _partners(spec, each, inputs)})
+        instead = f", or give {' or '.join(partners)} too" if partners else ""
+        what = f"no use for {', '.join(idle)} in this request of engine {spec.id!r}"
+        raise InputError(f"{what}; leave it out{instead}. It takes {known}")
+
+
+def _given_ports(steps: Mapping[str, Step]) -> set[str]:
+    """Ports that no phase before them fills."""
+    return {
+        port.name
+        for step in steps.values()
+        for port in step.phase.takes
+        if port.type != MODEL and port.name not in step.links
+    }
+
+
+def _partners(spec: EngineSpec, name: str, inputs: Collection[str]) -> set[str]:
+    """What chooses a phase that reads `name`, unless what that phase makes is given already."""
+    given = {port.type for phase in spec.phases for port in phase.takes if port.name in inputs}
+    reading = [phase for phase in spec.phases if name in _names(phase)]
+    making = [phase for phase in reading if given.isdisjoint(port.type for port in phase.gives)]
+    return {other for phase in making for other in phase.when} - {name, *inputs}
+
+
+def _names(phase: Phase) -> set[str]:
+    return {port.name for port in phase.takes} | {param.name for param in phase.params}
 
 
 def _chosen(spec: EngineSpec, options: Mapping[str, object]) -> frozenset[str]:

@@ -39,8 +39,11 @@ def test_it_is_its_functions_too_whose_filter_is_less_exact(rate_hz: int) -> Non
 
 
 @pytest.mark.parametrize("rate_hz", [8_001, 11_026])
-def test_rates_that_share_no_divisor_are_computed_in_parts(rate_hz: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = noise(2, rate_hz * 2 + 17)
+@pytest.mark.parametrize("more", [-1, 0, 1, 17])
+def test_rates_that_share_no_divisor_are_computed_in_parts(
+    rate_hz: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = noise(2, rate_hz * 2 + more)
     whole = resample_hann(samples, rate_hz, 2_400)
     monkeypatch.setattr(resample, "MOST_TAPS", 0)
     parts = resample_hann(samples, rate_hz, 2_400)
@@ -52,6 +55,11 @@ def test_a_tone_stays_what_it_is_at_coprime_rates() -> None:
     given, expected = (torch.sin(2 * math.pi * 440 / rate_hz * steps).float()[None] for rate_hz in (23_999, 24_000))
     result = resample_hann(given, 23_999, 24_000)
     assert (result[0, 100:9_900] - expected[0, 100:9_900]).abs().max() < 5e-3
+
+
+@pytest.mark.parametrize("rate_hz", [7_999, 44_101])
+def test_whole_seconds_at_a_rate_that_shares_no_divisor(rate_hz: int) -> None:
+    assert resample_hann(noise(1, 2 * rate_hz), rate_hz, 24_000).shape == (1, 48_000)
 
 
 def tone(rate_hz: int, tone_hz: float) -> Tensor:

@@ -120,6 +120,13 @@ def test_what_would_have_no_effect_is_refused() -> None:
         ids({"text"}, {"stile": "x"})
 
 
+def test_of_what_would_have_no_effect_it_is_said_what_it_goes_with() -> None:
+    with pytest.raises(InputError, match=r"reference_text .*; leave it out, or give reference too\. It takes style,"):
+        ids({"text", "reference_text"})
+    with pytest.raises(InputError, match=r"no use for reference in this request .*; leave it out\. It takes"):
+        ids({"text", "voice", "reference"})
+
+
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(InputError, match="also needs: text"):
         ids(set())

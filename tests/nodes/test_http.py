@@ -155,6 +155,16 @@ def test_speak_waits_for_the_audio(api: Api) -> None:
         assert sum(frame.samples for frame in container.decode(audio=0)) > 10_000
 
 
+def test_an_option_may_be_the_value_that_means_as_the_model_says(api: Api) -> None:
+    heard = []
+    for options in ({"length_scale": -1, "noise_scale": -1.0, "speaker": ""}, {}):
+        status, content, _ = api.ask("POST", "/speak", speak(seed=32, wait=True, options=options))
+        assert status == 200, content
+        with av.open(io.BytesIO(content)) as container:
+            heard.append([frame.to_ndarray().tobytes() for frame in container.decode(audio=0)])
+    assert heard[0] == heard[1]
+
+
 def test_the_same_speech_again_comes_from_the_cache(api: Api) -> None:
     first, second = (api.ask("POST", "/speak", speak(seed=31, wait=True)) for _ in range(2))
     assert first[0] == second[0] == 200 and first[1] == second[1]
@@ -212,6 +222,9 @@ def test_a_cancelled_run_says_so(api: Api, comfy: ComfyClient) -> None:
         (speak(recordings={"reference": "a.wav"}), 400, "unknown audio input of Piper"),
         (speak(where="/tmp"), 400, "unknown field 'where'"),
         (speak(engine="qwen3tts", recordings={"reference": "../a.wav"}), 400, "plain name"),
+        (speak(engine="voxcpm", texts={"reference_text": "a"}), 400, "or give prompt or reference too"),
+        (speak(engine="f5tts", texts={"reference_text": "a"}), 400, "it also needs: reference"),
+        (speak(engine="f5tts", recordings={"recording": "a.wav"}, options={"speed": 2}), 400, "no use for speed"),
         ([], 400, "must be a JSON object"),
     ],
 )

@@ -58,6 +58,17 @@ def test_there_are_no_files_beside_these(language: str) -> None:
     assert sorted(path.name for path in (ROOT / "locales" / language).iterdir()) == sorted(FILES)
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_speak_says_of_an_input_what_each_engine_says(pack_module: Callable[[str], ModuleType], language: str) -> None:
+    declare, shown = pack_module("nodes.declare"), locale(language, "nodeDefs.json")
+    for spec in pack_module("mizuoto_runtime.engines.registry").all_engines():
+        for port in declare.supplied_ports(spec):
+            (*_, phase) = (phase for phase in spec.phases if port in phase.takes)
+            own = shown[declare.phase_node_id(spec, phase)]["inputs"][port.name]["tooltip"]
+            told = shown["MizuotoSpeak"]["inputs"][port.name]["tooltip"]
+            assert re.search(rf"{re.escape(spec.label)}[^:：]*[:：] ?{re.escape(own)}", told), f"{port.name}: {told}"
+
+
 def test_chinese_is_chinese() -> None:
     for path, text in leaves(locale("zh", "nodeDefs.json")):
         assert re.search(r"[\u4e00-\u9fff]", text), f"{'.'.join(path)}: {text}"

@@ -82,6 +82,8 @@ def test_audio_that_loads_when_read_is_fine(wire: ModuleType) -> None:
         ({"waveform": torch.zeros(3, 1, 2), "sample_rate": 8_000}, "holds 3 clips"),
         ({"waveform": torch.zeros(1, 2), "sample_rate": 8_000}, r"shape \(1, 2\)"),
         ({"waveform": torch.zeros(1, 1, 0), "sample_rate": 8_000}, r"shape \(1, 1, 0\)"),
+        ({"waveform": None, "sample_rate": 8_000}, "waveform is None; it must be a tensor"),
+        ({"waveform": torch.zeros(1, 1, 2).numpy(), "sample_rate": 8_000}, "waveform is ndarray; it must be a tensor"),
         ({"waveform": torch.full((1, 1, 2), float("nan")), "sample_rate": 8_000}, "aren't finite"),
     ],
 )

@@ -46,18 +46,18 @@ PLACES: dict[str, dict[str, Place]] = {
         "1": (0, 0, 300, 90),
         "2": (340, 0, 400, 280),
         "3": (780, 0, 340, 110),
-        "4": (780, 160, 340, 380),
+        "4": (780, 210, 340, 380),
     },
     "piper_phases": {
         "1": (0, 0, 280, 90),
         "2": (320, 0, 340, 320),
         "3": (700, 0, 280, 150),
         "4": (1020, 0, 340, 110),
-        "5": (1020, 160, 340, 380),
+        "5": (1020, 210, 340, 380),
     },
     "qwen3tts_clone_voice": {
         "1": (0, 0, 320, 90),
-        "2": (0, 140, 320, 140),
+        "2": (0, 160, 320, 140),
         "3": (360, 0, 340, 160),
         "4": (740, 0, 360, 470),
         "5": (1140, 0, 320, 110),
@@ -69,51 +69,51 @@ PLACES: dict[str, dict[str, Place]] = {
         "2": (380, 0, 340, 110),
         "3": (760, 0, 380, 300),
         "4": (1180, 0, 340, 110),
-        "5": (1180, 160, 340, 380),
+        "5": (1180, 210, 340, 380),
     },
     "f5tts_clone": {
         "1": (0, 0, 300, 90),
-        "2": (0, 140, 300, 140),
+        "2": (0, 160, 300, 140),
         "3": (340, 0, 300, 220),
         "4": (680, 0, 340, 480),
         "5": (1060, 0, 300, 80),
         "6": (1060, 130, 300, 110),
-        "7": (1060, 290, 300, 300),
+        "7": (1060, 340, 300, 300),
     },
     "voxcpm_clone": {
         "1": (0, 0, 300, 90),
-        "2": (0, 140, 300, 140),
+        "2": (0, 160, 300, 140),
         "3": (340, 0, 320, 260),
         "4": (700, 0, 360, 520),
         "5": (1100, 0, 300, 80),
         "6": (1100, 130, 300, 110),
-        "7": (1100, 290, 300, 300),
+        "7": (1100, 340, 300, 300),
     },
     "omnivoice_clone": {
         "1": (0, 0, 300, 90),
-        "2": (0, 140, 300, 140),
+        "2": (0, 160, 300, 140),
         "3": (340, 0, 300, 220),
         "4": (680, 0, 340, 520),
         "5": (1060, 0, 300, 160),
         "6": (1060, 210, 300, 110),
-        "7": (1060, 370, 300, 300),
+        "7": (1060, 420, 300, 300),
     },
 }
 NOTES: dict[str, tuple[Place, str]] = {
     "piper_speak": (
-        (0, 140, 300, 170),
+        (0, 160, 300, 170),
         "Pick a voice, write a text, press Run.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.\n\n"
         "For pauses, speed or another speaker, connect **Piper Options** to `options`.",
     ),
     "piper_phases": (
-        (0, 140, 280, 210),
+        (0, 160, 280, 210),
         "The two halves of Piper as nodes.\n\n"
         "Change only **Piper Decode**, and **Piper Encode** doesn't run again.\n\n"
         "A voice is two files, `name.onnx` and `name.onnx.json`, in `models/mizuoto/piper`.",
     ),
     "qwen3tts_clone_voice": (
-        (0, 330, 700, 200),
+        (0, 350, 700, 200),
         "Load 3 to 15 seconds of one speaker without noise, write down what is said there, word for word, and press "
         "Run.\n\n"
         "Without `reference text` only the sound of the voice is taken. Change only the text, and the voice isn't "
@@ -129,14 +129,14 @@ NOTES: dict[str, tuple[Place, str]] = {
         "`Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign`.",
     ),
     "f5tts_clone": (
-        (0, 330, 640, 230),
+        (0, 350, 640, 160),
         "Choose a recording of 3 to 12 seconds, write down what is said in it, word for word, and a text.\n\n"
         "A model is a folder with `model_*.safetensors` and `vocab.txt`, such as `F5TTS_v1_Base`, in "
         "`models/mizuoto/f5tts`. Beside it stands `vocos`, with `config.yaml` and `pytorch_model.bin`.\n\n"
         "Another text or seed runs **F5-TTS Sample** again, not **F5-TTS Reference**.",
     ),
     "voxcpm_clone": (
-        (0, 330, 660, 250),
+        (0, 350, 660, 160),
         "Choose a recording of 3 to 15 seconds and write a text. VoxCPM 2 follows the recording's sound; with a "
         "`reference text`, word for word, the speech goes on from the recording. VoxCPM 1.5 and 0.5B need that "
         "text.\n\n"
@@ -145,7 +145,7 @@ NOTES: dict[str, tuple[Place, str]] = {
         "Another text or seed runs **VoxCPM Generate** again, not **VoxCPM Voice**.",
     ),
     "omnivoice_clone": (
-        (0, 330, 640, 230),
+        (0, 350, 640, 160),
         "Choose a recording of 3 to 10 seconds, write down what is said in it, word for word, and a text in any of 646 "
         "languages.\n\n"
         "The model is a folder in `models/mizuoto/omnivoice`, with all files of `k2-fsa/OmniVoice`. Without a "

@@ -165,6 +165,18 @@ def test_the_editor_speaks_chinese(chinese_page: Page) -> None:
         assert "mizuoto" in category.lower()
 
 
+def test_an_empty_text_box_shows_its_label(page: Page, chinese_page: Page) -> None:
+    placeholders = """() => {
+      const node = LiteGraph.createNode('MizuotoVoxCPMVoice')
+      app.graph.add(node)
+      const shown = node.widgets.map(widget => [widget.label, widget.element.placeholder])
+      app.graph.remove(node)
+      return shown
+    }"""
+    assert page.evaluate(placeholders) == [["reference text"] * 2, ["prompt text"] * 2]
+    assert all(label == placeholder for label, placeholder in chinese_page.evaluate(placeholders))
+
+
 def test_the_server_hands_out_the_translations(client: ComfyClient) -> None:
     for language in ("en", "zh"):
         given = client.get_json("/i18n")[language]

@@ -9,7 +9,7 @@ al., https://arxiv.org/abs/2410.06885). Upstream: f5_tts/model/backbones/dit.py 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -63,12 +63,13 @@ class Dit(Network):
         modulations = [linear(conditions) for linear in (*self.modulations, self.output_modulation)]
         return [tuple(each[step] for each in modulations) for step in range(len(times))]
 
-    def forward(self, x: Tensor, conditions: Conditions, timed: object) -> Tensor:
+    def forward(self, x: Tensor, conditions: Conditions, timed: object, check: Callable[[], None]) -> Tensor:
         assert isinstance(timed, tuple)
         *modulations, last = timed
         y: Tensor = self.input(x, conditions)
         first = y.clone() if self.long_skip is not None else None
         for block, modulation in zip(self.blocks, modulations, strict=True):
+            check()
             y = block(y, modulation, conditions.rotary, conditions.mask)
         if self.long_skip is not None and first is not None:
             y = self.long_skip(torch.cat((y, first), dim=-1))

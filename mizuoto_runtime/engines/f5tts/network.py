@@ -9,7 +9,7 @@ Arithmetic: `InputEmbedding` of f5_tts/model/backbones/dit.py, f5-tts 1.1.22.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -105,9 +105,11 @@ class Network(nn.Module):
         """What streams together, in running order."""
         return [*self.once(), *self.each_step()]
 
-    def conditions(self, reference: Tensor, ids: Tensor, frames: Tensor, *, guided: bool) -> Conditions:
-        """reference: (rows, frames, mel), 0 where sound is to be made. ids, frames: see `TextEncoder`."""
-        text = self.text(ids, frames, guided=guided)
+    def conditions(
+        self, reference: Tensor, ids: Tensor, frames: Tensor, *, guided: bool, check: Callable[[], None]
+    ) -> Conditions:
+        """reference: (rows, frames, mel), 0 where sound is to be made. ids, frames, check: see `TextEncoder`."""
+        text = self.text(ids, frames, check, guided=guided)
         mask = self._mask(reference.shape[1], frames.to(reference.device), guided) if len(frames) > 1 else None
         input_mask = mask if self.architecture.backbone == "DiT" else None
         projected, convolved = self.input.constant(reference, text, input_mask)
@@ -128,6 +130,9 @@ class Network(nn.Module):
         """What each of `times`, (count), changes in the blocks, for `forward`."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, conditions: Conditions, timed: object) -> Tensor:
-        """x: (rows, frames, mel) → velocities, (rows or 2 · rows, frames, mel). timed: one of what `timed` gives."""
+    def forward(self, x: Tensor, conditions: Conditions, timed: object, check: Callable[[], None]) -> Tensor:
+        """x: (rows, frames, mel) → velocities, (rows or 2 · rows, frames, mel). timed: one of what `timed` gives.
+
+        check: raises to cancel; called between layers.
+        """
         raise NotImplementedError

@@ -184,11 +184,9 @@ class _Sampler:
         network = handle.module
         assert isinstance(network, Network)
         batch = batch_of([condition], [ids], [frames], kept)
-        solver = Solver(network, batch, self._how, draw_noise(batch, network.dtype, [ctx.rng]))
+        solver = Solver(network, batch, self._how, draw_noise(batch, network.dtype, [ctx.rng]), ctx.check)
         device = torch.device(ctx.device)
-        needed = transformer_bytes(
-            self._model.architecture, 1, int(batch.frames), self._how, network.dtype, device
-        )
+        needed = transformer_bytes(self._model.architecture, 1, int(batch.frames), self._how, network.dtype, device)
         made = ctx.run("transformer", [handle], lambda: solver.run(device, self._tell), needed)
         self._done += self._how.nfe_step
         return made[0].float()
@@ -220,6 +218,7 @@ def _decoded(ctx: PhaseContext, handle: ModelHandle, mel: Tensor) -> Tensor:
     def by(decode: Callable[[Tensor], Tensor]) -> Callable[[], Tensor]:
         return lambda: decode(mel[None].to(ctx.device))[0].cpu()
 
+    whole = by(lambda frames: module(frames, ctx.check))
     tiled = by(lambda frames: module.tiled(frames, ctx.check))
     needed = vocoder_bytes(module.config, len(mel))
-    return ctx.run("vocoder", [handle], by(module), needed, fallback=(TILES, tiled))
+    return ctx.run("vocoder", [handle], whole, needed, fallback=(TILES, tiled))

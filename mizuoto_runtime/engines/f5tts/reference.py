@@ -62,8 +62,9 @@ def prepare_reference(samples: Tensor, rate_hz: int) -> Reference:
 
 def prepare_whole(samples: Tensor, rate_hz: int) -> Reference:
     """As `prepare_reference`, but nothing is cut and nothing rounded: for a recording that is to be edited."""
-    channels, notes = first_audible(recording_batch(samples, rate_hz))
-    return _leveled(channels, rate_hz, notes)
+    name = "recording"
+    channels, notes = first_audible(recording_batch(samples, rate_hz, name), name)
+    return _leveled(channels, rate_hz, notes, name)
 
 
 def restore_level(samples: Tensor, rms: float) -> Tensor:
@@ -71,12 +72,12 @@ def restore_level(samples: Tensor, rms: float) -> Tensor:
     return samples * rms / QUIET_RMS if rms < QUIET_RMS else samples
 
 
-def _leveled(channels: Tensor, rate_hz: int, notes: tuple[str, ...]) -> Reference:
+def _leveled(channels: Tensor, rate_hz: int, notes: tuple[str, ...], name: str = "reference") -> Reference:
     """channels: float32 (channels, length)."""
     mono = channels.mean(dim=0, keepdim=True) if len(channels) > 1 else channels
     rms = mono.square().mean().sqrt()
     if not rms > 0:
-        raise InputError("the reference's channels cancel each other out; give one of them only")
+        raise InputError(f"the {name}'s channels cancel each other out; give one of them only")
     raised = mono * QUIET_RMS / rms if rms < QUIET_RMS else mono
     resampled = resample_hann(raised, rate_hz, RATE_HZ)[0]
     return Reference(resampled, float(rms), channels.shape[1] / rate_hz, notes)

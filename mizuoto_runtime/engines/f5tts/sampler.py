@@ -115,12 +115,21 @@ def draw_noise(batch: Batch, dtype: torch.dtype, generators: Sequence[Generator]
 class Solver:
     """A batch on its way from noise to sound; `run` goes on from the last whole step.
 
-    done: steps that are finished. x: (rows, frames, mel), where the flow is.
+    check: raises to cancel; called between layers. done: steps that are finished. x: (rows, frames, mel), where the
+    flow is.
     """
 
-    def __init__(self, network: Network, batch: Batch, how: Sampling, noise: Tensor) -> None:
+    def __init__(
+        self,
+        network: Network,
+        batch: Batch,
+        how: Sampling,
+        noise: Tensor,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.done = 0
         self.x = noise
+        self._check = check
         self._network, self._batch, self._how = network, batch, how
 
     def run(self, device: torch.device | str, tell: Callable[[int], None] = lambda done: None) -> Tensor:
@@ -133,7 +142,9 @@ class Solver:
         reference = batch.reference.to(device, dtype)
         kept = batch.kept[..., None].to(device)
         given = torch.where(kept, reference, torch.zeros_like(reference))
-        conditions = self._network.conditions(given, batch.ids.to(device), batch.frames, guided=how.guided)
+        conditions = self._network.conditions(
+            given, batch.ids.to(device), batch.frames, guided=how.guided, check=self._check
+        )
         times = step_times(how, dtype).to(device)
         self.x = self.x.to(device)
         stages = how.evaluations // how.nfe_step
@@ -161,7 +172,7 @@ class Solver:
         return self.x + width * velocity
 
     def _velocity(self, x: Tensor, conditions: object, timed: object) -> Tensor:
-        velocities: Tensor = self._network(x, conditions, timed)
+        velocities: Tensor = self._network(x, conditions, timed, self._check)
         if not self._how.guided:
             return velocities
         conditioned, free = velocities.chunk(2)

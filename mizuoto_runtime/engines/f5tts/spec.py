@@ -41,7 +41,7 @@ REFERENCE = Phase(
             name="reference_text",
             type=TEXT,
             label="reference text",
-            tooltip="What is said in the recording, word for word.",
+            tooltip="What is said in the recording, word for word; it is needed.",
             optional=True,
         ),
     ),

@@ -6,6 +6,8 @@ unequal length and positions beyond the table are treated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -28,8 +30,11 @@ class TextEncoder(nn.Module):
         self.tokens = nn.Embedding(tokens + 1, width)
         self.blocks = nn.ModuleList(TextBlock(width, INNER * width) for _ in range(architecture.conv_layers))
 
-    def forward(self, ids: Tensor, frames: Tensor, *, guided: bool) -> Tensor:
-        """ids: int64 (rows, tokens), −1 after a row's end. frames: int64 (rows), each row's length."""
+    def forward(self, ids: Tensor, frames: Tensor, check: Callable[[], None], *, guided: bool) -> Tensor:
+        """ids: int64 (rows, tokens), −1 after a row's end. frames: int64 (rows), each row's length.
+
+        check: raises to cancel; called between layers.
+        """
         length = int(frames.max())
         ids = nn.functional.pad((ids + 1)[:, :length], (0, max(0, length - ids.shape[1])))
         valid = self._valid(length, frames.to(ids.device)) if self.knows_lengths and len(frames) > 1 else None
@@ -40,14 +45,14 @@ class TextEncoder(nn.Module):
             ids = torch.cat((ids, torch.zeros_like(ids)))
             filler = torch.cat((filler, filler))
             valid = None if valid is None else torch.cat((valid, valid))
-        x = self._encoded(ids, filler, valid)
+        x = self._encoded(ids, filler, valid, check)
         return self._stretched(x, ~filler, frames) if self.stretches else x
 
     @staticmethod
     def _valid(length: int, frames: Tensor) -> Tensor:
         return torch.arange(length, device=frames.device)[None] < frames[:, None]
 
-    def _encoded(self, ids: Tensor, filler: Tensor, valid: Tensor | None) -> Tensor:
+    def _encoded(self, ids: Tensor, filler: Tensor, valid: Tensor | None, check: Callable[[], None]) -> Tensor:
         x: Tensor = self.tokens(ids)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
@@ -59,6 +64,7 @@ class TextEncoder(nn.Module):
         if self.masks_filler:
             x = x.masked_fill(hidden, 0.0)
         for block in self.blocks:
+            check()
             x = block(x)
             if self.masks_filler:
                 x = x.masked_fill(hidden, 0.0)

@@ -6,7 +6,7 @@ f5_tts/model/backbones/unett.py of f5-tts 1.1.22.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ class UnetT(Network):
         """Each time's embedding, (width)."""
         return list(self.time(times))
 
-    def forward(self, x: Tensor, conditions: Conditions, timed: object) -> Tensor:
+    def forward(self, x: Tensor, conditions: Conditions, timed: object, check: Callable[[], None]) -> Tensor:
         assert isinstance(timed, Tensor)
         y: Tensor = self.input(x, conditions)
         y = torch.cat((timed.expand(len(y), 1, -1), y), dim=1)
@@ -68,6 +68,7 @@ class UnetT(Network):
         skips: list[Tensor] = []
         half, skipping = len(self.blocks) // 2, self.architecture.skip_connect_type != "none"
         for index, block in enumerate(self.blocks):
+            check()
             if index < half:
                 skips.append(y)
             earlier = skips.pop() if index >= half else None

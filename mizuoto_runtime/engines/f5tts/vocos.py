@@ -92,10 +92,11 @@ class Vocos(nn.Module):
         """Samples that `frames` frames give."""
         return (frames - 1 if self.config.padding == "center" else frames) * self.config.hop
 
-    def forward(self, mel: Tensor) -> Tensor:
-        """mel: (rows, frames, bands) float32 → (rows, samples)."""
+    def forward(self, mel: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
+        """mel: (rows, frames, bands) float32 → (rows, samples). check: raises to cancel; called between layers."""
         x = self.norm(self.embedding(mel.transpose(1, 2)).transpose(1, 2))
         for block in self.blocks:
+            check()
             x = block(x)
         magnitude, phase = self.output(self.output_norm(x)).transpose(1, 2).chunk(2, dim=1)
         return self._samples(torch.polar(magnitude.exp().clamp(max=LARGEST_MAGNITUDE), phase))

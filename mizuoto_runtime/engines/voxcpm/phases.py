@@ -84,14 +84,15 @@ def voice(
 
     A reference with its text and without a prompt is the prompt.
     """
+    prompt_name = "prompt"
     if reference is not None and reference_text and prompt is None:
-        reference, prompt, prompt_text = None, reference, reference_text
+        reference, prompt, prompt_text, prompt_name = None, reference, reference_text, "reference"
     elif reference_text:
         ctx.warn("the reference's text isn't read: the speech goes on from the prompt")
     _check_recordings(model.config, reference, prompt, prompt_text)
     return Voice(
-        reference=None if reference is None else _encoded(ctx, model, reference, before=False),
-        prompt=None if prompt is None else _encoded(ctx, model, prompt, before=True),
+        reference=None if reference is None else _encoded(ctx, model, reference, "reference", before=False),
+        prompt=None if prompt is None else _encoded(ctx, model, prompt, prompt_name, before=True),
         prompt_text=prompt_text or "",
         rate_hz=model.config.vae.input_rate_hz,
     )
@@ -109,11 +110,11 @@ def _check_recordings(
         raise InputError("this model follows a recording only with its text, word for word; give the reference's text")
 
 
-def _encoded(ctx: PhaseContext, model: VoxCpmModel, audio: Audio, *, before: bool) -> Tensor:
+def _encoded(ctx: PhaseContext, model: VoxCpmModel, audio: Audio, name: str, *, before: bool) -> Tensor:
     """float32 (patches, patch, latent) on the CPU."""
     config, module = model.config, model.encoder.module
     assert isinstance(module, VaeEncoder)
-    recording = prepare_recording(audio.samples, audio.rate_hz, config, before=before)
+    recording = prepare_recording(audio.samples, audio.rate_hz, config, before=before, name=name)
     for note in recording.notes:
         ctx.warn(note)
     device = torch.device(ctx.device)

@@ -20,16 +20,18 @@ class Recording:
     notes: tuple[str, ...]
 
 
-def prepare_recording(samples: Tensor, rate_hz: int, config: VoxCpmConfig, *, before: bool) -> Recording:
+def prepare_recording(
+    samples: Tensor, rate_hz: int, config: VoxCpmConfig, *, before: bool, name: str = "reference"
+) -> Recording:
     """samples: (length), (channels, length) or (batch, channels, length), full scale 1.
 
     Of a batch the first recording that isn't silent is taken, channels are averaged. before: whether the silence that
-    fills up a patch stands before it, for speech that goes on from the recording, or after it. InputError for silence,
-    and for what is no sound.
+    fills up a patch stands before it, for speech that goes on from the recording, or after it. name: what the recording
+    is called in messages. InputError for silence, and for what is no sound.
     """
-    channels, notes = first_audible(recording_batch(samples, rate_hz))
+    channels, notes = first_audible(recording_batch(samples, rate_hz, name), name)
     mono = channels.mean(dim=0) if len(channels) > 1 else channels[0]
-    notes += short_notes(len(mono) / rate_hz, "3 to 15 s")
+    notes += short_notes(len(mono) / rate_hz, "3 to 15 s", name)
     target_hz = config.vae.input_rate_hz
     if config.second:
         resampled = resample_soxr(mono, rate_hz, target_hz)

@@ -129,7 +129,7 @@ GENERATE = Phase(
             low=1,
             high=65_536,
             label="most patches",
-            tooltip="Most patches of the speech.",
+            tooltip="The speech is cut off after so many patches.",
             advanced=True,
         ),
         Param(

@@ -140,6 +140,22 @@ def test_a_recording_too_short_for_a_spectrogram_is_refused(session: Session) ->
         speak(session, recording=audio(length=400, seed=1), parts_to_edit="0-0.01")
 
 
+@pytest.mark.parametrize(
+    ("samples", "rate_hz", "problem"),
+    [
+        (torch.zeros(1, 9_000), 24_000, "the recording is silent"),
+        (torch.tensor([[0.5], [-0.5]]).repeat(1, 9_000), 24_000, "the recording is silent"),
+        (torch.full((1, 9_000), 1e9), 24_000, "the recording's peak is"),
+        (torch.ones(1, 9_000), 16, "the recording has 16 Hz"),
+    ],
+)
+def test_what_is_wrong_with_a_recording_to_edit_is_said_of_it(
+    session: Session, samples: torch.Tensor, rate_hz: int, problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        speak(session, recording=Audio(samples, rate_hz), parts_to_edit="0-0.1")
+
+
 @pytest.mark.parametrize("text", ["1.42-2.44, 4.04-4.9", "[[1.42, 2.44], [4.04, 4.9]]", "1.42 2.44; 4.04 – 4.9"])
 def test_spans_are_read_in_several_forms(text: str) -> None:
     assert parse_spans(text) == ((1.42, 2.44), (4.04, 4.9))

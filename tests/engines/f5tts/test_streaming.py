@@ -179,17 +179,24 @@ def test_a_step_that_was_taken_is_not_taken_again(library: ModelLibrary, monkeyp
     assert "oom_retries" in str(output.meta["applied"])
 
 
-def test_a_cancel_is_noticed_within_one_step(library: ModelLibrary) -> None:
+@pytest.mark.parametrize("name", ["v1", "e2"])
+@pytest.mark.parametrize(("phase", "total", "done"), [("Sample", 9, 0), ("Sample", 9, 2), ("Vocoder", 1, 0)])
+def test_a_cancel_is_noticed_between_layers(
+    library: ModelLibrary, name: str, phase: str, total: int, done: int
+) -> None:
     session = simulated(library)
     told: list[Progress] = []
+    checks = 0
 
     def check() -> None:
-        if told and told[-1].phase == "Sample" and told[-1].done >= 2:
+        nonlocal checks
+        checks += bool(told and (told[-1].phase, told[-1].done) == (phase, done))
+        if checks > 2:
             raise Cancelled("cancelled by the test")
 
     with pytest.raises(Cancelled):
-        session.speak(finder("v1")(session), request(9), Callbacks(told.append, check))
-    assert (told[-1].done, told[-1].total) == (2, 9)
+        session.speak(finder(name)(session), request(9), Callbacks(told.append, check))
+    assert (told[-1].phase, told[-1].done, told[-1].total) == (phase, done, total)
 
 
 def test_the_vocoders_tiles_are_noted(library: ModelLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +206,10 @@ def test_the_vocoders_tiles_are_noted(library: ModelLibrary, monkeypatch: pytest
     module = next(each.module for each in session.open(files).handles if each.name == "vocoder")
     inner = module.forward
 
-    def failing(mel: torch.Tensor) -> torch.Tensor:
+    def failing(mel: torch.Tensor, *check: object) -> torch.Tensor:
         if mel.shape[1] > 60:
             raise NotEnoughMemory("simulated failure")
-        samples: torch.Tensor = inner(mel)
+        samples: torch.Tensor = inner(mel, *check)
         return samples
 
     monkeypatch.setattr(module, "forward", failing)

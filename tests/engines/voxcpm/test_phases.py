@@ -90,6 +90,9 @@ def test_a_reference_with_its_text_is_a_prompt(session: Session) -> None:
         ("v0.5", {"control": "calm"}, "only VoxCPM 2 takes a description"),
         ("v2", {"control": "calm", "prompt": audio(**SOUND), "prompt_text": "a"}, "which takes no description"),
         ("v2", {"reference": Audio(torch.zeros(1, 900), 16_000)}, "the reference is silent"),
+        ("v2", {"prompt": Audio(torch.zeros(1, 900), 16_000), "prompt_text": "a"}, "the prompt is silent"),
+        ("v2", {"prompt": Audio(torch.ones(1, 900), 16), "prompt_text": "a"}, "the prompt has 16 Hz"),
+        ("v2", {"prompt": Audio(torch.full((1, 9), 1e9), 16_000), "prompt_text": "a"}, "the prompt's peak is"),
         ("v2", {"inference_timesteps": 0}, "option 'inference_timesteps' is 0"),
         ("v2", {"text": "the moon " * 300}, "the prompt has .* positions, the model takes 256"),
         ("v2", {"text": "half \\ud800"}, "half a surrogate pair"),
@@ -118,9 +121,10 @@ def test_a_references_text_beside_a_prompt_is_not_read_and_said_so(session: Sess
 def test_a_short_recording_is_a_warning(session: Session, seconds: float, warned: bool) -> None:
     sound = audio(length=int(16_000 * seconds), seed=51, rate_hz=16_000)
     files = session.find("voxcpm", "v2")
-    for inputs in ({"reference": sound}, {"prompt": sound, "prompt_text": "It was."}):
-        (voice,) = session.run_phase(files, "voice", inputs, {})
-        expected = (f"the reference has {seconds:.2f} s of sound; 3 to 15 s are best",)
+    given = {"reference": {}, "prompt": {"prompt_text": "It was."}}
+    for name, more in (*given.items(), ("reference", {"reference_text": "It was."})):
+        (voice,) = session.run_phase(files, "voice", {name: sound, **more}, {})
+        expected = (f"the {name} has {seconds:.2f} s of sound; 3 to 15 s are best",)
         assert voice.reports[-1].warnings == (expected if warned else ())
 
 
