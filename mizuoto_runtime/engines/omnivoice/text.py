@@ -15,6 +15,7 @@ from ...text.checks import refuse_half_pairs
 from ...text.panics import panics_are_errors
 from ...text.qwen import cut_as_qwen
 from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, check_size, read_entry
+from ...weights.tokens import added_token
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -128,27 +129,14 @@ def _configured(settings: Entry) -> Iterator[AddedToken]:
     """The special tokens that the settings name, those with an id first, in its order."""
     by_id = settings.entry("added_tokens_decoder")
     for key in sorted(by_id.content, key=lambda key: (len(key), key)):
-        yield _token(by_id.entry(key))
+        yield added_token(by_id.entry(key))
     found = [settings.get(name, None) for name in NAMED]
     for name in UNNAMED:
         others = settings.get(name, [])
         found += others.values() if isinstance(others, dict) else others if isinstance(others, list) else [others]
     for token in found:
         if token is not None:
-            yield _token(Entry({"content": token} if isinstance(token, str) else token, settings.source))
-
-
-def _token(entry: Entry) -> AddedToken:
-    from tokenizers import AddedToken
-
-    return AddedToken(
-        entry.text("content"),
-        single_word=entry.flag("single_word", False),
-        lstrip=entry.flag("lstrip", False),
-        rstrip=entry.flag("rstrip", False),
-        normalized=entry.flag("normalized", False),
-        special=entry.flag("special", True),
-    )
+            yield added_token(Entry({"content": token} if isinstance(token, str) else token, settings.source))
 
 
 def _check_ids(tokenizer: Tokenizer, path: Path, text_vocab: int) -> None:

@@ -11,6 +11,7 @@ from ...text.checks import refuse_half_pairs
 from ...text.panics import panics_are_errors
 from ...text.qwen import cut_as_qwen
 from ...weights.entries import MAX_TOKENIZER_BYTES, Entry, check_size, read_entry
+from ...weights.tokens import added_token
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,7 +63,7 @@ class TextTokenizer:
 def load_tokenizer(folder: Path) -> TextTokenizer:
     """The tokenizer of the model in `folder`. ModelFileError names the file that is missing or wrong."""
     try:
-        from tokenizers import AddedToken, Tokenizer, models
+        from tokenizers import Tokenizer, models
     except ImportError as error:
         raise MissingDependency("Qwen3-TTS needs the package tokenizers: pip install tokenizers") from error
     vocab, merges = folder / "vocab.json", folder / "merges.txt"
@@ -79,14 +80,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
     _check_merges(tokenizer.get_vocab(with_added_tokens=False), merges, settings)
     cut_as_qwen(tokenizer)
     for token_id, entry in _added(settings):
-        token = AddedToken(
-            entry.text("content"),
-            single_word=entry.flag("single_word", False),
-            lstrip=entry.flag("lstrip", False),
-            rstrip=entry.flag("rstrip", False),
-            normalized=entry.flag("normalized", False),
-            special=entry.flag("special", True),
-        )
+        token = added_token(entry)
         tokenizer.add_special_tokens([token]) if token.special else tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
             found = tokenizer.token_to_id(token.content)
